@@ -352,22 +352,4 @@ imports! { IMPORTS: "ndis.sys" =>
         });
         let _ = owner::release(&host, PORTS, first as usize);
     }
-
-    /// Returns null device objects: drivers that use NDIS for bus access do not need them.
-    [== PASSIVE_LEVEL]
-    fn NdisMGetDeviceProperty(
-        handle: usize,
-        physical: Guest<usize>,
-        functional: Guest<usize>,
-        next: Guest<usize>,
-        _resources: Guest<usize>,
-        _translated: Guest<usize>,
-    ) {
-        let _ = adapter(handle);
-        for object in [physical, functional, next] {
-            if !object.is_null() {
-                object.write(0);
-            }
-        }
-    }
 }

@@ -1,26 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! DMA: registration, shared memory.
+//! DMA: registration.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use ndk_abi::{
-    ndis::{
-        MINIPORT_PROCESS_SG_LIST, NDIS_MINIPORT_ATTRIBUTES_BUS_MASTER, NDIS_OBJECT_TYPE_SG_DMA_DESCRIPTION,
-        NDIS_PHYSICAL_ADDRESS, NDIS_SG_DMA_64_BIT_ADDRESS, NDIS_SG_DMA_DESCRIPTION,
-        NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1, NDIS_STATUS, NDIS_STATUS_INVALID_PARAMETER,
-        NDIS_STATUS_SUCCESS,
-    },
-    nt::LARGE_INTEGER,
+use ndk_abi::ndis::{
+    MINIPORT_PROCESS_SG_LIST, NDIS_MINIPORT_ATTRIBUTES_BUS_MASTER, NDIS_OBJECT_TYPE_SG_DMA_DESCRIPTION,
+    NDIS_SG_DMA_64_BIT_ADDRESS, NDIS_SG_DMA_DESCRIPTION, NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1,
+    NDIS_STATUS, NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_SUCCESS,
 };
 
-use nt_sim::{
-    Host, Tolerance, current,
-    guest::Guest,
-    imports,
-    memory::{PAGE_SIZE, Pfn, Protection},
-    nt::pool,
-};
+use nt_sim::{Host, Tolerance, current, guest::Guest, imports};
 
 use parking_lot::Mutex;
 
@@ -32,9 +22,6 @@ use crate::{
 };
 
 const REGISTER: &str = "NdisMRegisterScatterGatherDma";
-const SHARED: &str = "NdisMAllocateSharedMemory";
-/// Pattern of freed shared memory.
-const POISON: u8 = 0xdd;
 
 /// A registration for DMA.
 pub(crate) struct DmaRegistration {
@@ -57,58 +44,15 @@ pub(crate) struct SgList {
     pub is_owned: bool,
 }
 
+/// Returns whether an adapter is registered for DMA.
+pub(crate) fn is_registered(host: &Host, adapter: usize) -> bool {
+    owner::held(host, adapter).iter().any(|object| object.kind == REGISTER)
+}
+
 /// Returns the logical address, by which the device reaches it, of memory of the host.
 pub(crate) fn logical_address(adapter: &Adapter, host: &Host, address: usize) -> Option<u64> {
     let offset = host.memory.physical.offset(host.memory.physical_address(address)?)?;
     Some(adapter.nic.memory().logical(offset))
-}
-
-/// Allocates shared memory, followed by a page without access. Returns virtual and logical address.
-fn allocate(adapter: &Adapter, len: usize) -> Option<(usize, u64)> {
-    let host = current().host().clone();
-    let pages = len.div_ceil(PAGE_SIZE);
-    let first = host.memory.physical.allocate(pages, 1, u64::MAX)?;
-    let frames: Vec<_> = (first.0..first.0 + pages as u64).map(Pfn).collect();
-    let Some(address) = host.memory.map(&frames, Protection::ReadWrite) else {
-        host.memory.physical.free(first, pages);
-        return None;
-    };
-    let logical = logical_address(adapter, &host, address)?;
-    assert!(
-        adapter.nic.memory().is_remapped() || logical == first.address(),
-        "no memory above 4 GiB is left"
-    );
-    adapter.nic.memory().map(logical, len as u64);
-    owner::hold(&host, adapter.handle, SHARED, address);
-    Some((address, logical))
-}
-
-fn free(adapter: &Adapter, len: usize, address: usize, logical: u64) {
-    let host = current().host().clone();
-    require(logical_address(adapter, &host, address) == Some(logical), rules::FREED_AS_ALLOCATED, || {
-        format!("NdisMFreeSharedMemory of {address:#x}: its logical address is not {logical:#x}")
-    });
-    require(adapter.nic.memory().is_mapped(logical, len as u64), rules::FREED_AS_ALLOCATED, || {
-        format!("NdisMFreeSharedMemory of {len} bytes at {address:#x}: more than were allocated there")
-    });
-    if adapter.nic.uses(logical, len as u64) {
-        adapter.driver.undocumented(&host, Tolerance::SharedMemoryInUse, &format!(
-            "NdisMFreeSharedMemory of {address:#x}, which holds a ring of the running device; reset the device first"
-        ));
-    }
-    pool::check_contents(&current(), address..address + len);
-    if !owner::release(&host, SHARED, address) {
-        broken(
-            rules::FREED_AS_ALLOCATED,
-            format!("NdisMFreeSharedMemory of {address:#x}, which was not allocated"),
-        );
-    }
-    adapter.nic.memory().unmap(logical);
-    let pages = len.div_ceil(PAGE_SIZE);
-    let Some(first) = host.memory.pfn(address) else { return };
-    Guest::<u8>::from_address(address).fill(POISON, pages * PAGE_SIZE);
-    host.memory.unmap(address, pages);
-    host.memory.physical.free(first, pages);
 }
 
 imports! { IMPORTS: "ndis.sys" =>
@@ -163,39 +107,6 @@ imports! { IMPORTS: "ndis.sys" =>
             format!("NdisMDeregisterScatterGatherDma: {lists} scatter/gather lists are not freed")
         });
         let _ = owner::release(current().host(), REGISTER, registration);
-    }
-
-    /// Allocates memory that image and device share.
-    [== PASSIVE_LEVEL]
-    fn NdisMAllocateSharedMemory(
-        handle: usize,
-        length: u32,
-        _cached: u8,
-        address: Guest<usize>,
-        logical: Guest<LARGE_INTEGER>,
-    ) {
-        let adapter = adapter(handle);
-        if length == 0 {
-            adapter.driver.undocumented(current().host(), Tolerance::EmptyMemory, "NdisMAllocateSharedMemory of 0 bytes");
-        }
-        let host = current().host().clone();
-        let failing = length == 0 || host.low_resources.fails();
-        let (virtual_address, logical_address) =
-            if failing { None } else { allocate(&adapter, length as usize) }.unwrap_or((0, 0));
-        address.write(virtual_address);
-        logical.write(LARGE_INTEGER { QuadPart: logical_address.cast_signed() });
-    }
-
-    /// Frees shared memory.
-    [<= DISPATCH_LEVEL]
-    fn NdisMFreeSharedMemory(
-        handle: usize,
-        length: u32,
-        _cached: u8,
-        address: usize,
-        logical: NDIS_PHYSICAL_ADDRESS,
-    ) {
-        free(&adapter(handle), length as usize, address, logical.QuadPart.cast_unsigned());
     }
 
     /// Returns the alignment of DMA buffers in bytes.

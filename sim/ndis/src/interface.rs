@@ -48,6 +48,8 @@ pub struct Interface {
     index: AtomicU32,
     /// MTU of IP that an administrator has set; 0 for the adapter's.
     ip_mtu: AtomicU32,
+    /// Its physical device object; 0 before a driver asks for it.
+    pub(crate) physical_device: Mutex<usize>,
     /// The adapter's registry key.
     keywords: Mutex<Keywords>,
 }
@@ -61,6 +63,7 @@ impl Interface {
             alias: if number == 0 { "Ethernet".to_owned() } else { format!("Ethernet {}", number + 1) },
             index: AtomicU32::new(FIRST_INDEX + number as u32),
             ip_mtu: AtomicU32::new(0),
+            physical_device: Mutex::new(0),
             keywords: Mutex::default(),
         }
     }

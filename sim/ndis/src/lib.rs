@@ -19,8 +19,9 @@
 //! | `ndk_objects` | the objects below each NDK adapter |
 //! | [`ndk`] | opening and closing NDK adapters, net PnP events |
 //! | [`poll`] | poll objects: receiving and completing sends in calls that NDIS limits |
-//! | [`bus`], [`dma`], [`interrupt`], `message_info` | the device under the adapter |
+//! | [`bus`], [`dma`], [`shared_memory`], [`interrupt`], `message_info` | the device under the adapter |
 //! | `block` | memory of NDIS's own structures |
+//! | [`physical_device`] | the physical device object of an adapter |
 //! | [`sg_list`] | scatter/gather lists |
 //! | [`nbl`], [`clones`], [`list_fields`] | NET_BUFFER_LISTs |
 //! | [`data_path`], `receive_checks`, `in_flight` | sending and receiving them, and the checks of what is received |
@@ -79,6 +80,7 @@ pub mod netio;
 pub mod offload;
 pub mod oid;
 mod owner;
+pub mod physical_device;
 pub mod poll;
 mod power;
 pub mod priority_vlan;
@@ -93,6 +95,7 @@ pub mod rss_processors;
 pub mod rules;
 pub mod runtime;
 pub mod sg_list;
+pub mod shared_memory;
 mod statistics;
 mod subsystem;
 pub mod tcp_stack;

@@ -96,8 +96,9 @@ rules! {
         "\"Indicating RSS Receive Data\"";
     SG_LIST: "a scatter/gather list is made once for a NET_BUFFER, and freed before its send is completed",
         "`NdisMAllocateNetBufferSGList`, `NdisMFreeNetBufferSGList`";
+    DMA_FIRST: "an adapter is registered for DMA before it allocates shared memory", "`NdisAllocateSharedMemory`";
     FREED_AS_ALLOCATED: "shared memory is freed with the parameters of its allocation, ports with those of their registration",
-        "`NdisMFreeSharedMemory`, `NdisMDeregisterIoPortRange`";
+        "`NdisMFreeSharedMemory`, `NdisFreeSharedMemory`, `NdisMDeregisterIoPortRange`";
     MAPPED: "what is mapped is among the adapter's resources", "`NdisMMapIoSpace`";
     UNMAPPED: "what is unmapped was mapped, with that length", "`NdisMUnmapIoSpace`";
     BUS_SPACE: "bus data are those of the configuration space", "`NdisMGetBusData`, `IRP_MN_READ_CONFIG`";

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use crate::{
     adapter, bus, clones, config, data_path, device, direct_oid, dma, driver, event_log, filter_module,
     filter_path, filter_stack, filter_status, handle, hang, interface, interrupt, nbl, ndk, ndk_objects,
-    netio, oid, owner, poll, protocol, registration, removal, rss_processors, runtime, sg_list,
+    netio, oid, owner, physical_device, poll, protocol, registration, removal, rss_processors, runtime, sg_list, shared_memory,
     upper_drivers, wsk,
 };
 
@@ -39,12 +39,14 @@ const IMPORTS: &[&[Import]] = &[
     nbl::IMPORTS,
     ndk::IMPORTS,
     oid::IMPORTS,
+    physical_device::IMPORTS,
     poll::IMPORTS,
     registration::IMPORTS,
     removal::IMPORTS,
     rss_processors::IMPORTS,
     runtime::IMPORTS,
     sg_list::IMPORTS,
+    shared_memory::IMPORTS,
     upper_drivers::IMPORTS,
 ];
 

@@ -11,8 +11,8 @@ use crate::common::scripted::{
 };
 use device_sim::pci;
 use ndis_sim::{
-    IpHost as _, Miniport, NdisHost as _, StartError, adapter, bus, config, data_path, dma, event_log,
-    interrupt, ndk, netio::imports as netio, runtime,
+    IpHost as _, Miniport, NdisHost as _, StartError, adapter, bus, config, data_path, event_log, interrupt,
+    ndk, netio::imports as netio, runtime, shared_memory,
 };
 use ndk_abi::{
     ndis::{
@@ -34,7 +34,7 @@ use nt_sim::{
 
 fn share(handle: usize) -> (usize, LARGE_INTEGER) {
     let (mut address, mut physical) = (0, LARGE_INTEGER { QuadPart: 0 });
-    dma::NdisMAllocateSharedMemory(
+    shared_memory::NdisMAllocateSharedMemory(
         handle,
         4096,
         1,
@@ -61,7 +61,7 @@ fn net_event(handle: usize, event: NET_PNP_EVENT_CODE) {
 fn a_miniport_that_keeps_the_rules_is_left_alone() {
     let everything = |handle| {
         let (address, physical) = share(handle);
-        dma::NdisMFreeSharedMemory(handle, 4096, 1, address, physical);
+        shared_memory::NdisMFreeSharedMemory(handle, 4096, 1, address, physical);
         let mapped = registers(handle);
         // SAFETY: a window of registers: the access is trapped.
         let status = unsafe { std::ptr::with_exposed_provenance::<u8>(mapped + 0x14).read_volatile() };
@@ -141,39 +141,40 @@ fn objects_kept_beyond_halt_are_reported() {
 fn shared_memory_must_be_freed_as_it_was_allocated() {
     let twice = |handle| {
         let (address, physical) = share(handle);
-        dma::NdisMFreeSharedMemory(handle, 4096, 1, address, physical);
-        dma::NdisMFreeSharedMemory(handle, 4096, 1, address, physical);
+        shared_memory::NdisMFreeSharedMemory(handle, 4096, 1, address, physical);
+        shared_memory::NdisMFreeSharedMemory(handle, 4096, 1, address, physical);
     };
     assert_reported(in_initialize(twice), "NdisMFreeSharedMemory");
     let more = |handle| {
         let (address, physical) = share(handle);
-        dma::NdisMFreeSharedMemory(handle, 8192, 1, address, physical);
+        shared_memory::NdisMFreeSharedMemory(handle, 8192, 1, address, physical);
     };
     assert_reported(in_initialize(more), "more than were allocated");
     let part = |handle| {
         let (address, physical) = share(handle);
         let physical = LARGE_INTEGER { QuadPart: physical.QuadPart + 64 };
-        dma::NdisMFreeSharedMemory(handle, 64, 1, address + 64, physical);
+        shared_memory::NdisMFreeSharedMemory(handle, 64, 1, address + 64, physical);
     };
     assert_reported(in_initialize(part), "which was not allocated");
     let elsewhere = |handle| {
         let (address, physical) = share(handle);
         let physical = LARGE_INTEGER { QuadPart: physical.QuadPart + 4096 };
-        dma::NdisMFreeSharedMemory(handle, 4096, 1, address, physical);
+        shared_memory::NdisMFreeSharedMemory(handle, 4096, 1, address, physical);
     };
     assert_reported(in_initialize(elsewhere), "its logical address is not");
-    let none =
-        |handle| dma::NdisMAllocateSharedMemory(handle, 0, 1, kept(0), kept(LARGE_INTEGER { QuadPart: 0 }));
+    let none = |handle| {
+        shared_memory::NdisMAllocateSharedMemory(handle, 0, 1, kept(0), kept(LARGE_INTEGER { QuadPart: 0 }));
+    };
     assert_reported(in_initialize(none), "NdisMAllocateSharedMemory of 0 bytes");
     let ring = |handle| {
         let (address, physical) = share(handle);
         run_device_with_queue(handle, physical.QuadPart.cast_unsigned());
-        dma::NdisMFreeSharedMemory(handle, 4096, 1, address, physical);
+        shared_memory::NdisMFreeSharedMemory(handle, 4096, 1, address, physical);
     };
     assert_reported(in_initialize(ring), "which holds a ring of the running device; reset the device first");
     let after = |handle| {
         let (address, physical) = share(handle);
-        dma::NdisMFreeSharedMemory(handle, 4096, 1, address, physical);
+        shared_memory::NdisMFreeSharedMemory(handle, 4096, 1, address, physical);
         assert!(current().host().memory.pfn(address).is_none(), "freed memory has no access");
     };
     assert_eq!(verdict(in_initialize(after)), "no violation");
@@ -191,7 +192,7 @@ fn device_address_of_shared_memory_is_not_its_physical_address() {
         let nic = current().host().nics().remove(0);
         assert!(nic.memory().is_mapped(logical, 4096));
         assert!(!nic.memory().is_mapped(physical, 1), "the device reached a physical address");
-        dma::NdisMFreeSharedMemory(
+        shared_memory::NdisMFreeSharedMemory(
             handle,
             4096,
             1,

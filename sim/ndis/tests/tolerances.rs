@@ -9,7 +9,7 @@ use crate::common::{
     scripted::{Script, general_with, in_initialize, kept},
     tolerated::run,
 };
-use ndis_sim::{Miniport, data_path, dma, runtime};
+use ndis_sim::{Miniport, data_path, runtime, shared_memory};
 use ndk_abi::{
     ndis::{
         NDIS_MEDIA_CONNECT_STATE, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_DEFAULT, NDIS_PM_CAPABILITIES,
@@ -56,7 +56,7 @@ fn zero_speed(handle: usize) {
 
 fn empty_memory(handle: usize) {
     let (address, physical) = (kept(1_usize), kept(LARGE_INTEGER { QuadPart: 1 }));
-    dma::NdisMAllocateSharedMemory(handle, 0, 1, address, physical);
+    shared_memory::NdisMAllocateSharedMemory(handle, 0, 1, address, physical);
     assert_eq!(address.read(), 0);
 }
 

@@ -31,6 +31,7 @@ mod pool;
 mod regions;
 mod registrations;
 mod registry;
+mod registry_values;
 mod requests;
 mod resources;
 mod services;

@@ -114,6 +114,11 @@ fn replace(object: usize, state: i32) -> i32 {
     old
 }
 
+/// Signals an event; returns the previous state.
+pub(super) fn set(me: &Thread, event: usize) -> i32 {
+    me.host().state(&WAITS).signal(me, event, || replace(event, 1))
+}
+
 fn event_address(event: Guest<KEVENT>, function: &str) -> usize {
     let _ = kind(event.address(), function);
     event.address()
@@ -137,8 +142,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let _ = increment;
         let me = current();
         check_wait_follows(&me, "KeSetEvent", wait);
-        let object = event_address(event, "KeSetEvent");
-        me.host().state(&WAITS).signal(&me, object, || replace(object, 1))
+        set(&me, event_address(event, "KeSetEvent"))
     }
 
     /// Signals an event, and resets it after it has ended waits; returns the previous state.

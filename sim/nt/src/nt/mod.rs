@@ -28,6 +28,7 @@ pub mod push_lock;
 pub mod random;
 pub mod registry;
 pub mod registry_tree;
+pub mod registry_values;
 pub mod resource;
 pub mod rundown;
 pub mod runtime;
@@ -83,6 +84,7 @@ pub const IMPORTS: &[&[Import]] = &[
     io::csq::IMPORTS,
     io::device::IMPORTS,
     io::dispatch::IMPORTS,
+    io::property::IMPORTS,
     io::remove_lock::IMPORTS,
     io::symlink::IMPORTS,
     io::wmi::IMPORTS,
@@ -98,6 +100,7 @@ pub const IMPORTS: &[&[Import]] = &[
     processor::IMPORTS,
     push_lock::IMPORTS,
     registry::IMPORTS,
+    registry_values::IMPORTS,
     resource::IMPORTS,
     rundown::IMPORTS,
     runtime::IMPORTS,
@@ -154,6 +157,7 @@ impl Subsystem for Nt {
             &io::device::DEFAULT_DISPATCH,
             EntryPoints::new(io::device::DEFAULTS).expect("memory for code"),
         );
+        services.add(&io::property::PHYSICAL_DEVICES, io::property::PhysicalDevices::default());
         services.add(&io::request::REQUESTS, io::request::Requests::default());
         services.add(&io::remove_lock::HOLDERS, io::remove_lock::Holders::default());
         services.add(&io::cancel_lock::CANCEL_LOCK, OnceLock::new());

@@ -16,7 +16,7 @@ use super::{
     registry_tree::Value,
     runtime::unicode,
 };
-use crate::{guest::Guest, imports, thread::current};
+use crate::{Host, guest::Guest, imports, thread::current};
 
 /// An open key.
 struct Key {
@@ -27,6 +27,11 @@ impl Object for Key {
     fn kind(&self) -> &'static str {
         "ZwOpenKey"
     }
+}
+
+/// Returns the path of an open key.
+pub(super) fn path_of(host: &Host, handle: usize) -> Result<String, i32> {
+    handles::find::<Key>(host, handle).map(|key| key.path.clone())
 }
 
 /// Returns the path that object attributes name: absolute, or below an open key.

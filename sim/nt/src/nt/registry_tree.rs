@@ -27,15 +27,22 @@ type Values = BTreeMap<String, Value>;
 pub struct Registry(Mutex<BTreeMap<String, Values>>);
 
 /// Keys that every host has.
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 15] = [
     r"\registry",
     r"\registry\machine",
+    r"\registry\machine\hardware",
+    r"\registry\machine\hardware\devicemap",
     r"\registry\machine\software",
+    r"\registry\machine\software\microsoft",
+    r"\registry\machine\software\microsoft\windows nt",
+    r"\registry\machine\software\microsoft\windows nt\currentversion",
     r"\registry\machine\system",
     r"\registry\machine\system\currentcontrolset",
     r"\registry\machine\system\currentcontrolset\control",
     r"\registry\machine\system\currentcontrolset\control\class",
     r"\registry\machine\system\currentcontrolset\services",
+    r"\registry\user",
+    r"\registry\user\.default",
 ];
 
 impl Default for Registry {
@@ -80,6 +87,13 @@ impl Registry {
     pub fn value(&self, key: &str, name: &str) -> Option<Value> {
         let key = canonical(key).ok()?;
         self.0.lock().get(&key)?.get(&name.to_lowercase()).cloned()
+    }
+
+    /// Returns all values of a key.
+    #[must_use]
+    pub fn values(&self, key: &str) -> Vec<Value> {
+        let Ok(key) = canonical(key) else { return Vec::new() };
+        self.0.lock().get(&key).map_or_else(Vec::new, |values| values.values().cloned().collect())
     }
 
     /// Sets a value of a key, which is made with the keys above it.

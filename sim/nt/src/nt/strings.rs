@@ -35,7 +35,7 @@ fn folded(string: Guest<UNICODE_STRING>, ignore_case: bool) -> Vec<u16> {
     if ignore_case { characters.into_iter().map(upper).collect() } else { characters }
 }
 
-fn terminated(text: Guest<u16>) -> Vec<u16> {
+pub(super) fn terminated(text: Guest<u16>) -> Vec<u16> {
     const LONGEST: usize = 0x7ffe;
     (0..LONGEST).map(|index| text.add(index).read()).take_while(|&character| character != 0).collect()
 }
@@ -63,8 +63,8 @@ fn append(target: Guest<UNICODE_STRING>, characters: &[u16]) -> i32 {
     STATUS_SUCCESS
 }
 
-/// Points `string` to a new buffer; returns `None` when resources run low.
-fn allocate(size: usize) -> Option<Guest<u8>> {
+/// Allocates the buffer of a string; returns `None` when resources run low.
+pub(super) fn allocate(size: usize) -> Option<Guest<u8>> {
     let block = pool::allocate(&current(), Request { size, tag: TAG, zeroed: true, cache_aligned: false });
     (!block.is_null()).then_some(block)
 }

@@ -14,7 +14,7 @@ use super::{
     critical_region,
     handles::{self, Object},
     header::{self, signal_state},
-    mutant, variables,
+    mutant, named_events, variables,
     waits::WAITS,
 };
 use crate::{
@@ -111,6 +111,18 @@ pub(super) fn reference(host: &Host, object: usize) {
     };
     if is_first {
         host.objects.add(REFERENCE, object);
+        named_events::keep(host, object);
+    }
+}
+
+/// Returns the object of a handle, and its type.
+fn of_handle(host: &Host, handle: usize) -> Result<(usize, usize), i32> {
+    match handles::find::<ThreadHandle>(host, handle) {
+        Ok(found) => Ok((found.object, variables::thread_type())),
+        Err(STATUS_OBJECT_TYPE_MISMATCH) => {
+            named_events::of_handle(host, handle).map(|event| (event, variables::event_type()))
+        }
+        Err(status) => Err(status),
     }
 }
 
@@ -180,7 +192,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         with_priority("KeQueryPriorityThread", thread, |current| *current)
     }
 
-    /// Returns the object of a thread's handle, with a reference.
+    /// Returns the object of a handle of a thread or an event, with a reference.
     [== PASSIVE_LEVEL]
     fn ObReferenceObjectByHandle(
         handle: usize,
@@ -193,15 +205,13 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let _ = (access, mode, information);
         let me = current();
         let host = me.host();
-        let found = match handles::find::<ThreadHandle>(host, handle) {
-            Ok(found) => found,
+        let found = match of_handle(host, handle) {
+            Ok((_, of_kind)) if kind != 0 && kind != of_kind => return STATUS_OBJECT_TYPE_MISMATCH,
+            Ok((found, _)) => found,
             Err(status) => return status,
         };
-        if kind != 0 && kind != variables::thread_type() {
-            return STATUS_OBJECT_TYPE_MISMATCH;
-        }
-        reference(host, found.object);
-        object.write(found.object);
+        reference(host, found);
+        object.write(found);
         STATUS_SUCCESS
     }
 
@@ -234,6 +244,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         if left == 0 {
             host.state(&THREAD_OBJECTS).0.lock().references.remove(&object);
             let _ = host.objects.remove(REFERENCE, object);
+            named_events::release(host, object);
         }
         left.cast_signed()
     }

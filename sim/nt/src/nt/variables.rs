@@ -26,6 +26,11 @@ pub(super) fn thread_type() -> usize {
     THREAD_TYPE.0
 }
 
+/// Returns the type of event objects, to which `ExEventObjectType` points.
+pub(super) fn event_type() -> usize {
+    EVENT_TYPE.0
+}
+
 const fn variable(name: &'static str, address: fn() -> usize) -> Import {
     Import { kind: Kind::Variable, module: "ntoskrnl.exe", name, limit: Limit::ANY, address }
 }

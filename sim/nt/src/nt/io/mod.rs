@@ -11,6 +11,7 @@
 //! | [`irp`] | memory of one request: IRP, stack locations, buffers |
 //! | [`allocated`] | IRPs that drivers allocate |
 //! | [`built`] | IRPs that the I/O manager builds for drivers |
+//! | [`property`] | physical device objects and their properties |
 //! | [`remove_lock`] | remove locks |
 //! | [`request`] | requests, and the calls of dispatch routines with them |
 //! | [`complete`] | completing them; completion routines |
@@ -33,6 +34,7 @@ pub mod dispatch;
 pub mod file;
 pub mod irp;
 pub mod namespace;
+pub mod property;
 pub mod remove_lock;
 pub mod request;
 pub mod symlink;

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Shared memory by parameters (WDK, `NdisAllocateSharedMemory`, `NDIS_SHARED_MEMORY_PARAMETERS`).
+
+use std::ffi::c_void;
+
+use crate::common::scripted::{Script, header, in_initialize, kept, verdict};
+use ndis_sim::{
+    dma,
+    shared_memory::{NdisAllocateSharedMemory, NdisFreeSharedMemory},
+};
+use ndk_abi::{
+    ndis::{
+        NDIS_OBJECT_TYPE_DEFAULT, NDIS_OBJECT_TYPE_SG_DMA_DESCRIPTION, NDIS_SG_DMA_64_BIT_ADDRESS,
+        NDIS_SG_DMA_DESCRIPTION, NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1, NDIS_STATUS,
+        NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS,
+    },
+    nt::{DEVICE_OBJECT, SCATTER_GATHER_LIST},
+};
+use nt_sim::{current, guest::Guest};
+
+unsafe extern "efiapi" fn process(
+    _: *mut DEVICE_OBJECT,
+    _: *mut c_void,
+    _: *mut SCATTER_GATHER_LIST,
+    _: *mut c_void,
+) {
+}
+
+/// Registers an adapter for DMA, runs `body`, and ends the registration.
+fn with_dma(adapter: usize, body: impl FnOnce()) {
+    let mut description = NDIS_SG_DMA_DESCRIPTION::zeroed();
+    description.Header =
+        header(NDIS_OBJECT_TYPE_SG_DMA_DESCRIPTION, 1, NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1);
+    description.Flags = NDIS_SG_DMA_64_BIT_ADDRESS;
+    description.ProcessSGListHandler = Some(process);
+    let registration = kept(0_usize);
+    assert_eq!(
+        dma::NdisMRegisterScatterGatherDma(adapter, kept(description), registration),
+        NDIS_STATUS_SUCCESS
+    );
+    body();
+    dma::NdisMDeregisterScatterGatherDma(registration.read());
+}
+
+/// Parameters of an allocation of `length` bytes, with a list of `room` bytes.
+fn parameters(length: u32, list: Guest<u8>, room: u32) -> Guest<u8> {
+    let memory: Guest<u8> = kept([0_u64; 8]).cast();
+    memory.cast().write(header(NDIS_OBJECT_TYPE_DEFAULT, 1, 0x40));
+    memory.field::<u32>(0x20).write(length);
+    memory.field::<u32>(0x30).write(room);
+    memory.field::<usize>(0x38).write(list.address());
+    memory
+}
+
+fn allocate(adapter: usize, parameters: Guest<u8>) -> (NDIS_STATUS, usize) {
+    let allocation = kept(7_usize);
+    let status = NdisAllocateSharedMemory(adapter, parameters, allocation);
+    (status, allocation.read())
+}
+
+#[test]
+fn memory_has_an_address_for_the_driver_and_a_list_for_the_device() {
+    let body = |adapter| {
+        with_dma(adapter, || {
+            let list: Guest<u8> = kept([0_u64; 8]).cast();
+            let given = parameters(5000, list, 0x28);
+            let (status, allocation) = allocate(adapter, given);
+            assert_eq!((status, given.field::<usize>(0x10).read()), (NDIS_STATUS_SUCCESS, allocation));
+            let memory: Guest<u8> = Guest::from_address(given.field::<usize>(0x28).read());
+            memory.add(4999).write(9);
+            assert_eq!((list.cast::<u32>().read(), list.field::<u32>(0x18).read()), (1, 5000));
+            assert_ne!(list.field::<u64>(0x10).read(), 0);
+            NdisFreeSharedMemory(adapter, allocation);
+        });
+    };
+    assert_eq!(verdict(in_initialize(body)), "no violation");
+}
+
+#[test]
+fn allocation_is_refused_as_documented() {
+    let body = |adapter| {
+        with_dma(adapter, || {
+            let list: Guest<u8> = kept([0_u64; 8]).cast();
+            for wrong in [parameters(0, Guest::null(), 0), parameters(64, list, 0x20)] {
+                assert_eq!(allocate(adapter, wrong), (NDIS_STATUS_INVALID_PARAMETER, 0));
+            }
+            current().host().low_resources.fail_nth(0);
+            assert_eq!(allocate(adapter, parameters(64, Guest::null(), 0)), (NDIS_STATUS_RESOURCES, 0));
+        });
+    };
+    assert_eq!(verdict(in_initialize(body)), "no violation");
+}
+
+#[track_caller]
+fn assert_reports(body: fn(usize), expected: &str) {
+    let verdict = verdict(Script { ..in_initialize(body) });
+    assert!(verdict.contains(expected), "{verdict}");
+}
+
+#[test]
+fn misuse_of_shared_memory_is_reported() {
+    assert_reports(
+        |adapter| {
+            allocate(adapter, parameters(64, Guest::null(), 0));
+        },
+        "NdisAllocateSharedMemory before NdisMRegisterScatterGatherDma (source: WDK, NdisAllocateSharedMemory)",
+    );
+    assert_reports(
+        |adapter| {
+            with_dma(adapter, || {
+                let (_, allocation) = allocate(adapter, parameters(64, Guest::null(), 0));
+                NdisFreeSharedMemory(adapter, allocation);
+                NdisFreeSharedMemory(adapter, allocation);
+            });
+        },
+        "is not a handle of NdisAllocateSharedMemory",
+    );
+    assert_reports(
+        |adapter| {
+            with_dma(adapter, || {
+                allocate(adapter, parameters(64, Guest::null(), 0));
+            });
+        },
+        "returned without releasing: NdisAllocateSharedMemory",
+    );
+    assert_reports(
+        |adapter| {
+            with_dma(adapter, || {
+                let short = parameters(64, Guest::null(), 0);
+                short.field::<u16>(2).write(0x38);
+                allocate(adapter, short);
+            });
+        },
+        "NdisAllocateSharedMemory with parameters of type 0x80 and 56 bytes",
+    );
+}
