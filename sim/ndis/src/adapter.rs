@@ -35,7 +35,6 @@ use nt_sim::{Event, Host, Tolerance, current, guest::Guest, imports, services::S
 
 use crate::{
     coalescing,
-    direct_oids::DirectOids,
     driver::Driver,
     filter_module::FilterModule,
     handle,
@@ -45,6 +44,7 @@ use crate::{
     link::Link,
     ndk_state::NdkState,
     offload::{AdapterOffloads, Offloads},
+    pending_oids::{PendingOids, Turn},
     removal_request::RemovalRequest,
     rss::{Rss, RssCapabilities},
     rules::{self, broken, require},
@@ -121,13 +121,14 @@ pub struct Adapter {
     pub(crate) in_oid: Mutex<Option<ThreadId>>,
     /// The custom GUIDs that the miniport has.
     pub(crate) guids: Mutex<Vec<NDIS_GUID>>,
-    /// Whether an OID request is in progress.
-    pub(crate) oid_busy: Mutex<bool>,
+    /// The right to send an OID request from above all filter modules, and to the miniport.
+    pub(crate) stack_oid: Turn,
+    pub(crate) miniport_oid: Turn,
     /// Address of the request in progress, until it is completed.
     pub(crate) oid_request: Mutex<usize>,
     pub(crate) oid_done: Event,
     pub(crate) oid_status: Mutex<NDIS_STATUS>,
-    pub(crate) direct_oids: DirectOids,
+    pub(crate) direct_oids: PendingOids,
     /// A PnP or power transition is in progress.
     pub(crate) pnp_busy: Mutex<bool>,
     /// The removal that the miniport asks for.
@@ -192,11 +193,12 @@ impl Adapter {
             transition_status: Mutex::new(NDIS_STATUS_PENDING),
             in_oid: Mutex::new(None),
             guids: Mutex::default(),
-            oid_busy: Mutex::new(false),
+            stack_oid: Turn::default(),
+            miniport_oid: Turn::default(),
             oid_request: Mutex::new(0),
             oid_done: host.event(),
             oid_status: Mutex::new(NDIS_STATUS_PENDING),
-            direct_oids: DirectOids::default(),
+            direct_oids: PendingOids::default(),
             pnp_busy: Mutex::new(false),
             removal: RemovalRequest::default(),
             ndk: NdkState::new(host),

@@ -16,7 +16,10 @@ use std::{
 };
 
 use ndk_abi::{
-    ndis::{NDIS_HANDLE, NDIS_STATUS, NDIS_STATUS_INDICATION, NDIS_STATUS_PENDING, NET_BUFFER_LIST},
+    ndis::{
+        NDIS_HANDLE, NDIS_OBJECT_HEADER, NDIS_OID_REQUEST, NDIS_STATUS, NDIS_STATUS_INDICATION,
+        NDIS_STATUS_PENDING, NET_BUFFER_LIST, NET_DEVICE_PNP_EVENT, NET_PNP_EVENT_NOTIFICATION,
+    },
     nt::UNICODE_STRING,
 };
 use nt_sim::{Event, Host, guest::Guest, image, nt::runtime::unicode, services::Slot};
@@ -24,6 +27,7 @@ use parking_lot::Mutex;
 
 use crate::{
     handle,
+    pending_oids::{PendingOids, Turn},
     rules::{self, require},
     wait::{wait, wait_until},
 };
@@ -37,8 +41,8 @@ pub(crate) static BOUND_FILTERS: Slot<Mutex<Vec<String>>> = Slot::new();
 /// Offsets of members of NDIS_FILTER_DRIVER_CHARACTERISTICS.
 const SERVICE_NAME: usize = 0x30;
 const HANDLERS: usize = 0x50;
-/// Handlers from `AttachHandler` to `StatusHandler`.
-const HANDLER_COUNT: usize = 15;
+/// Handlers from `AttachHandler` to `CancelDirectOidRequestHandler`.
+const HANDLER_COUNT: usize = 18;
 
 /// `FilterAttach`: the module's handle, the driver's context, NDIS_FILTER_ATTACH_PARAMETERS.
 pub(crate) type Attach = unsafe extern "efiapi" fn(NDIS_HANDLE, NDIS_HANDLE, *mut c_void) -> NDIS_STATUS;
@@ -50,10 +54,19 @@ pub(crate) type Transition = unsafe extern "efiapi" fn(NDIS_HANDLE, *mut c_void)
 pub(crate) type Send = unsafe extern "efiapi" fn(NDIS_HANDLE, *mut NET_BUFFER_LIST, u32, u32);
 /// `FilterSendNetBufferListsComplete`, `FilterReturnNetBufferLists`: flags.
 pub(crate) type GiveBack = unsafe extern "efiapi" fn(NDIS_HANDLE, *mut NET_BUFFER_LIST, u32);
-/// `FilterCancelSendNetBufferLists`.
+/// `FilterCancelSendNetBufferLists`, `FilterCancelOidRequest`, `FilterCancelDirectOidRequest`.
 pub(crate) type Cancel = unsafe extern "efiapi" fn(NDIS_HANDLE, *mut c_void);
 /// `FilterReceiveNetBufferLists`: port, number of lists, flags.
 pub(crate) type Receive = unsafe extern "efiapi" fn(NDIS_HANDLE, *mut NET_BUFFER_LIST, u32, u32, u32);
+/// `FilterOidRequest`, `FilterDirectOidRequest`.
+pub(crate) type OidRequest = unsafe extern "efiapi" fn(NDIS_HANDLE, *mut NDIS_OID_REQUEST) -> NDIS_STATUS;
+/// `FilterOidRequestComplete`, `FilterDirectOidRequestComplete`.
+pub(crate) type OidComplete = unsafe extern "efiapi" fn(NDIS_HANDLE, *mut NDIS_OID_REQUEST, NDIS_STATUS);
+/// `FilterDevicePnPEventNotify`.
+pub(crate) type DevicePnpEvent = unsafe extern "efiapi" fn(NDIS_HANDLE, *mut NET_DEVICE_PNP_EVENT);
+/// `FilterNetPnPEvent`.
+pub(crate) type NetPnpEvent =
+    unsafe extern "efiapi" fn(NDIS_HANDLE, *mut NET_PNP_EVENT_NOTIFICATION) -> NDIS_STATUS;
 /// `FilterStatus`.
 pub(crate) type Status = unsafe extern "efiapi" fn(NDIS_HANDLE, *mut NDIS_STATUS_INDICATION);
 
@@ -69,8 +82,15 @@ pub(crate) enum Handler {
     CancelSend,
     Receive,
     Return,
-    /// Behind those for OID requests and PnP events.
-    Status = 14,
+    OidRequest,
+    OidRequestComplete,
+    CancelOidRequest,
+    DevicePnpEvent,
+    NetPnpEvent,
+    Status,
+    DirectOidRequest,
+    DirectOidRequestComplete,
+    CancelDirectOidRequest,
 }
 
 /// A registered filter driver.
@@ -105,6 +125,11 @@ pub(crate) struct FilterModule {
     transition_status: Mutex<NDIS_STATUS>,
     /// Number of threads that are inside a handler for NET_BUFFER_LISTs.
     users: AtomicU32,
+    /// The requests that it has got, and the right to send it one.
+    pub oids: PendingOids,
+    pub oid_turn: Turn,
+    /// Number of requests of its own so far, and of those in progress.
+    own_oids: Mutex<(u32, u32)>,
 }
 
 impl fmt::Display for ModuleState {
@@ -134,7 +159,15 @@ impl Handler {
             Self::CancelSend => "FilterCancelSendNetBufferLists",
             Self::Receive => "FilterReceiveNetBufferLists",
             Self::Return => "FilterReturnNetBufferLists",
+            Self::OidRequest => "FilterOidRequest",
+            Self::OidRequestComplete => "FilterOidRequestComplete",
+            Self::CancelOidRequest => "FilterCancelOidRequest",
+            Self::DevicePnpEvent => "FilterDevicePnPEventNotify",
+            Self::NetPnpEvent => "FilterNetPnPEvent",
             Self::Status => "FilterStatus",
+            Self::DirectOidRequest => "FilterDirectOidRequest",
+            Self::DirectOidRequestComplete => "FilterDirectOidRequestComplete",
+            Self::CancelDirectOidRequest => "FilterCancelDirectOidRequest",
         }
     }
 }
@@ -143,7 +176,13 @@ impl FilterDriver {
     /// Reads the characteristics, which are valid.
     pub fn new(context: usize, characteristics: Guest<u8>) -> Self {
         let name = unicode(characteristics.field::<UNICODE_STRING>(SERVICE_NAME));
-        let handlers = characteristics.field(HANDLERS).read();
+        let size = usize::from(characteristics.field::<NDIS_OBJECT_HEADER>(0).read().Size);
+        // The first revision ends before the handlers of direct OID requests.
+        let handler = |index: usize| {
+            let offset = HANDLERS + index * size_of::<usize>();
+            if offset < size { characteristics.field(offset).read() } else { 0 }
+        };
+        let handlers = std::array::from_fn(handler);
         Self { context, service: String::from_utf16_lossy(&name), handlers }
     }
 
@@ -173,6 +212,9 @@ impl FilterModule {
             transition: host.event(),
             transition_status: Mutex::new(NDIS_STATUS_PENDING),
             users: AtomicU32::new(0),
+            oids: PendingOids::default(),
+            oid_turn: Turn::default(),
+            own_oids: Mutex::new((0, 0)),
         }
     }
 
@@ -217,6 +259,24 @@ impl FilterModule {
     /// Waits until no thread is inside [`FilterModule::while_unpaused`] or [`FilterModule::entered`]. The module is paused.
     pub fn await_users(&self) {
         wait_until(|| self.users.load(SeqCst) == 0);
+    }
+
+    /// Begins a request of the module's own; returns how many it has made before.
+    pub fn count_oid(&self) -> u32 {
+        let mut own = self.own_oids.lock();
+        *own = (own.0 + 1, own.1 + 1);
+        own.0 - 1
+    }
+
+    /// Ends a request of the module's own.
+    pub fn end_oid(&self) {
+        self.own_oids.lock().1 -= 1;
+    }
+
+    /// Waits until no request is in progress, neither one that the module has got nor one of its own.
+    pub fn await_oids(&self) {
+        self.oids.wait_for_none();
+        wait_until(|| self.own_oids.lock().1 == 0);
     }
 
     /// Begins a pause or a restart.

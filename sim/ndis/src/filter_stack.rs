@@ -249,6 +249,7 @@ pub(crate) fn detach_all(host: &Arc<Host>, adapter: &Arc<Adapter>) {
 
 /// Detaches a paused module.
 pub(crate) fn detach(host: &Arc<Host>, adapter: &Adapter, module: &Arc<FilterModule>) {
+    module.await_oids();
     adapter.filters.lock().retain(|other| !Arc::ptr_eq(other, module));
     module.await_users();
     // SAFETY: the type of the handler.

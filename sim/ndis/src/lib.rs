@@ -12,7 +12,7 @@
 //! | `lifecycle` | the calls of the miniport from initialization to halt |
 //! | `owner` | what an adapter must release before it is halted |
 //! | [`miniport`] | the harness's side: start, pause, halt, removal, OID requests, frames, NDK, receive side scaling |
-//! | [`oid`], [`direct_oid`], `direct_oids` | OID requests; those that NDIS does not serialize |
+//! | [`oid`], [`direct_oid`], `pending_oids`, `stack_oids` | OID requests; those that NDIS does not serialize |
 //! | [`offload`] | task offloads |
 //! | `rss`, `receive_hash` | receive side scaling, or hashes alone: parameters, and the check of received frames |
 //! | [`tcp_stack`] | TCP on an adapter, with its offloads |
@@ -25,7 +25,7 @@
 //! | [`sg_list`] | scatter/gather lists |
 //! | [`nbl`], [`clones`], [`list_fields`] | NET_BUFFER_LISTs |
 //! | [`data_path`], `receive_checks`, `in_flight` | sending and receiving them, and the checks of what is received |
-//! | [`filter_module`], [`filter_path`], [`filter_status`], [`filter_stack`] | filter modules: their states, their lists and statuses, attaching and detaching them |
+//! | [`filter_module`], [`filter_path`], [`filter_status`], [`filter_oid`], [`filter_pnp`], [`filter_stack`] | filter modules: their states, their lists, statuses, OID requests and PnP events, attaching and detaching them |
 //! | [`device`](mod@device) | devices that a driver registers for programs |
 //! | [`config`], [`event_log`] | registry keywords; the event log |
 //! | [`rss_processors`] | the processors of receive side scaling |
@@ -51,12 +51,13 @@ pub mod config;
 pub mod data_path;
 pub mod device;
 pub mod direct_oid;
-mod direct_oids;
 pub mod dma;
 pub mod driver;
 pub mod event_log;
 pub mod filter_module;
+pub mod filter_oid;
 pub mod filter_path;
+pub mod filter_pnp;
 pub mod filter_stack;
 pub mod filter_status;
 mod handle;
@@ -80,6 +81,7 @@ pub mod netio;
 pub mod offload;
 pub mod oid;
 mod owner;
+mod pending_oids;
 pub mod physical_device;
 pub mod poll;
 mod power;
@@ -96,6 +98,7 @@ pub mod rules;
 pub mod runtime;
 pub mod sg_list;
 pub mod shared_memory;
+mod stack_oids;
 mod statistics;
 mod subsystem;
 pub mod tcp_stack;

@@ -18,13 +18,13 @@ use ndk_abi::{
     },
     netio::NET_LUID,
 };
-use nt_sim::{Host, Tolerance, image::call, thread::Lost};
+use nt_sim::{Host, Tolerance, guest::Guest, image::call, thread::Lost};
 
 use crate::{
     adapter::{ADAPTERS, Adapter, AdapterState, adapters},
     bus,
     driver::Driver,
-    filter_stack,
+    filter_pnp, filter_stack,
     handle::HANDLES,
     hang,
     interface::{Interface, interfaces},
@@ -241,7 +241,7 @@ fn halt(host: &Arc<Host>, adapter: &Arc<Adapter>, action: NDIS_HALT_ACTION) {
     assert_eq!(adapter.state(), AdapterState::Paused, "a paused adapter is halted");
     adapter.recheck_ndk_capabilities();
     adapter.direct_oids.wait_for_none();
-    adapter.without_oids(|| halt_and_remove(host, adapter, action));
+    adapter.stack_oid.during(|| halt_and_remove(host, adapter, action));
 }
 
 /// Runs `body` while no other PnP or power transition of the adapter is in progress. On a thread of the host, at
@@ -266,14 +266,16 @@ pub(crate) fn stop(host: &Arc<Host>, adapter: &Arc<Adapter>, action: NDIS_HALT_A
 fn halt_and_remove(host: &Arc<Host>, adapter: &Arc<Adapter>, action: NDIS_HALT_ACTION) {
     adapter.unbind();
     filter_stack::detach_all(host, adapter);
-    adapter.ndk.refuse_opens();
-    if let Some(handler) = adapter.driver.characteristics.HaltHandlerEx {
-        call("MiniportHaltEx", || {
-            // SAFETY: the image registered the function under this contract.
-            unsafe { handler(adapter.context() as *mut _, action) }
-        });
-    }
-    remove(host, adapter, "MiniportHaltEx");
+    adapter.without_oids(|| {
+        adapter.ndk.refuse_opens();
+        if let Some(handler) = adapter.driver.characteristics.HaltHandlerEx {
+            call("MiniportHaltEx", || {
+                // SAFETY: the image registered the function under this contract.
+                unsafe { handler(adapter.context() as *mut _, action) }
+            });
+        }
+        remove(host, adapter, "MiniportHaltEx");
+    });
 }
 
 /// Removes the adapter and checks that it released everything.
@@ -320,7 +322,7 @@ pub(crate) fn shut_down(adapter: &Arc<Adapter>) {
     adapter.nic.shut_down();
 }
 
-/// Notifies the miniport of an event of its device.
+/// Notifies the filter modules and the miniport of an event of its device.
 pub(crate) fn notify(adapter: &Arc<Adapter>, event: NDIS_DEVICE_PNP_EVENT) {
     let mut notification = NET_DEVICE_PNP_EVENT {
         Header: header(NDIS_OBJECT_TYPE_DEFAULT, DEVICE_PNP_EVENT_REVISION, DEVICE_PNP_EVENT_LEN),
@@ -330,11 +332,5 @@ pub(crate) fn notify(adapter: &Arc<Adapter>, event: NDIS_DEVICE_PNP_EVENT) {
         InformationBufferLength: 0,
         NdisReserved: [0; 16],
     };
-    let pointer = &raw mut notification;
-    if let Some(handler) = adapter.driver.characteristics.DevicePnPEventNotifyHandler {
-        call("MiniportDevicePnPEventNotify", || {
-            // SAFETY: the image registered the function under this contract; the event lives through the call.
-            unsafe { handler(adapter.context() as *mut _, pointer) }
-        });
-    }
+    filter_pnp::pass_down(adapter, adapter.filters().len() + 1, Guest::new(&raw mut notification));
 }

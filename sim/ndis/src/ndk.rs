@@ -9,7 +9,7 @@ use ndk_abi::{
         NDIS_OBJECT_TYPE_STATUS_INDICATION, NDIS_SIZEOF_STATUS_INDICATION_REVISION_1, NDIS_STATUS,
         NDIS_STATUS_ADAPTER_NOT_READY, NDIS_STATUS_INDICATION, NDIS_STATUS_LINK_STATE,
         NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS,
-        NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG, NET_PNP_EVENT_CODE, NET_PNP_EVENT_NOTIFICATION,
+        NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG, NET_PNP_EVENT_NOTIFICATION,
     },
     ndk::{
         NDIS_OPEN_NDK_ADAPTER_PARAMETERS, NDK_ADAPTER, NDK_ADAPTER_DISPATCH, NDK_OBJECT_HEADER,
@@ -20,13 +20,11 @@ use nt_sim::{Tolerance, current, guest::Guest, image::call, imports};
 
 use crate::{
     adapter::{Adapter, AdapterState, StatusIndication, adapter},
-    filter_status,
+    filter_pnp, filter_status,
     link::Link,
     ndk_objects::NDK_OBJECTS,
-    ndk_state::NdkEvent,
     offload::Offloads,
     rules::{self, POISON, broken, require},
-    wait::wait,
 };
 
 /// Nanoseconds after which closing an NDK adapter is reported: it waits until every object below it is closed.
@@ -116,26 +114,6 @@ impl Adapter {
         host.state(&NDK_OBJECTS).closed(opened.0.address());
         self.ndk.closed(opened.0.address());
     }
-
-    /// Delivers a net PnP event to the drivers above.
-    fn net_pnp_event(&self, event: NdkEvent) {
-        //= R-PNP-15
-        let nested = std::mem::replace(&mut *self.ndk.in_event.lock(), true);
-        if nested {
-            self.driver.undocumented(
-                current().host(),
-                Tolerance::NestedEvents,
-                "NdisMNetPnPEvent was called while another event is being delivered",
-            );
-        }
-        self.ndk.events.lock().push(event);
-        self.ndk.reported.set();
-        if event == NdkEvent::Disable {
-            //= R-OIDNDK-12
-            wait(&self.ndk.idle);
-        }
-        *self.ndk.in_event.lock() = false;
-    }
 }
 
 /// Checks a new NDK adapter.
@@ -177,14 +155,18 @@ imports! { IMPORTS: "ndis.sys" =>
         require(*adapter.in_oid.lock() != Some(current().id()), rules::EVENT_IN_OID, || {
             "NdisMNetPnPEvent was called inside MiniportOidRequest".into()
         });
-        let event = notification.read().NetPnPEvent;
-        let event = match event.NetEvent {
-            NET_PNP_EVENT_CODE::NetEventNDKEnable => NdkEvent::Enable,
-            NET_PNP_EVENT_CODE::NetEventNDKDisable => NdkEvent::Disable,
-            _ => return NDIS_STATUS_NOT_SUPPORTED,
-        };
-        adapter.net_pnp_event(event);
-        NDIS_STATUS_SUCCESS
+        //= R-PNP-15
+        let nested = std::mem::replace(&mut *adapter.ndk.in_event.lock(), true);
+        if nested {
+            adapter.driver.undocumented(
+                current().host(),
+                Tolerance::NestedEvents,
+                "NdisMNetPnPEvent was called while another event is being delivered",
+            );
+        }
+        let status = filter_pnp::pass_up(&adapter, 0, notification);
+        *adapter.ndk.in_event.lock() = false;
+        status
     }
 
     /// Reports a status to the drivers above.

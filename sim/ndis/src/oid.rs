@@ -7,19 +7,18 @@ use std::{error::Error, fmt, sync::Arc};
 use ndk_abi::ndis::{
     NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_OID_REQUEST, NDIS_OID, NDIS_OID_REQUEST, NDIS_OID_REQUEST_QUERY,
     NDIS_OID_REQUEST_REVISION_1, NDIS_OID_REQUEST_SET, NDIS_REQUEST_TYPE, NDIS_SIZEOF_OID_REQUEST_REVISION_1,
-    NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PENDING,
-    NDIS_STATUS_SUCCESS, NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG, OID_GEN_RECEIVE_HASH,
-    OID_GEN_RECEIVE_SCALE_PARAMETERS, OID_GEN_STATISTICS, OID_OFFLOAD_ENCAPSULATION,
-    OID_TCP_OFFLOAD_PARAMETERS,
+    NDIS_STATUS, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS,
+    NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG, OID_GEN_RECEIVE_HASH, OID_GEN_RECEIVE_SCALE_PARAMETERS,
+    OID_GEN_STATISTICS, OID_OFFLOAD_ENCAPSULATION, OID_TCP_OFFLOAD_PARAMETERS,
 };
 
 use nt_sim::{current, guest::Guest, image::call, imports};
 
 use crate::{
-    adapter::{Adapter, AdapterState, adapter},
+    adapter::{Adapter, adapter},
     rules::{self, broken, require},
     statistics,
-    wait::{wait, wait_until},
+    wait::wait,
 };
 
 /// A failed OID request.
@@ -84,77 +83,77 @@ pub(crate) fn new_request(
     request
 }
 
-/// Checks the number of bytes that a request says to have written into a buffer of `length` bytes.
-pub(crate) fn check_written(oid: NDIS_OID, written: u32, length: usize) {
-    require(written as usize <= length, rules::BYTES_WRITTEN, || {
-        format!("OID {oid:#x}: BytesWritten is {written}, but the buffer has {length} bytes")
+/// Returns what a request says of its buffer.
+pub(crate) fn information(request: Guest<NDIS_OID_REQUEST>) -> NDIS_OID_REQUEST_QUERY {
+    // SAFETY: query and set have the same layout, of integers and addresses.
+    unsafe { request.read().DATA.QUERY_INFORMATION }
+}
+
+/// Returns the result of a request that was completed with a status: the number of bytes written or read.
+pub(crate) fn result(request: Guest<NDIS_OID_REQUEST>, status: NDIS_STATUS) -> Result<u32, OidError> {
+    let of = information(request);
+    if status == NDIS_STATUS_SUCCESS {
+        Ok(of.BytesWritten)
+    } else {
+        Err(OidError { status, needed: of.BytesNeeded })
+    }
+}
+
+/// Checks the number of bytes that a request which has succeeded says to have written into its buffer.
+pub(crate) fn check_written(request: Guest<NDIS_OID_REQUEST>, status: NDIS_STATUS) {
+    let of = information(request);
+    let is_within = status != NDIS_STATUS_SUCCESS || of.BytesWritten <= of.InformationBufferLength;
+    require(is_within, rules::BYTES_WRITTEN, || {
+        format!(
+            "OID {:#x}: BytesWritten is {}, but the buffer has {} bytes",
+            of.Oid, of.BytesWritten, of.InformationBufferLength
+        )
     });
 }
 
 impl Adapter {
-    /// Sends a request after the previous ones are completed and waits for its completion; returns the number of bytes
-    /// written or read. On a thread of the host, at `PASSIVE_LEVEL`.
-    pub(crate) fn oid(
-        self: &Arc<Self>,
-        kind: NDIS_REQUEST_TYPE,
-        oid: NDIS_OID,
-        buffer: &mut [u8],
-    ) -> Result<u32, OidError> {
-        self.without_oids(|| {
-            if matches!(self.state(), AdapterState::Halted | AdapterState::Initializing) {
-                return Err(OidError { status: NDIS_STATUS_ADAPTER_REMOVED, needed: 0 });
-            }
-            self.carry_out(kind, oid, buffer)
-        })
-    }
-
-    /// Runs `body` while no request is in progress: NDIS sends one at a time, and none to an adapter that is being halted.
+    /// Runs `body` while the miniport has no request: NDIS sends one at a time, and none to an adapter that is being halted.
     pub(crate) fn without_oids<T>(&self, body: impl FnOnce() -> T) -> T {
-        wait_until(|| !std::mem::replace(&mut *self.oid_busy.lock(), true));
-        let result = body();
-        *self.oid_busy.lock() = false;
-        result
+        self.miniport_oid.during(body)
     }
 
-    /// Sets an OID, as a protocol driver does. On a thread of the host, at `PASSIVE_LEVEL`.
-    pub(crate) fn set_oid(self: &Arc<Self>, oid: NDIS_OID, value: &[u8]) -> Result<(), OidError> {
-        let kind = NDIS_REQUEST_TYPE::NdisRequestSetInformation;
-        self.oid(kind, oid, &mut value.to_vec()).map(drop)
-    }
-
-    fn carry_out(
-        self: &Arc<Self>,
-        kind: NDIS_REQUEST_TYPE,
-        oid: NDIS_OID,
-        buffer: &mut [u8],
-    ) -> Result<u32, OidError> {
-        let mut request = new_request(kind, oid, buffer);
-        let pointer: *mut NDIS_OID_REQUEST = &raw mut *request;
+    /// Passes a request to the miniport, which has no other one; returns the status of its completion.
+    pub(crate) fn carry_out(self: &Arc<Self>, request: Guest<NDIS_OID_REQUEST>) -> NDIS_STATUS {
         let Some(handler) = self.driver.characteristics.OidRequestHandler else {
-            return Err(OidError { status: NDIS_STATUS_NOT_SUPPORTED, needed: 0 });
+            return NDIS_STATUS_NOT_SUPPORTED;
+        };
+        let (kind, of) = (request.read().RequestType, information(request));
+        let oid = of.Oid;
+        let contents = |length: u32| {
+            let mut contents = vec![0; length as usize];
+            if !contents.is_empty() {
+                Guest::<u8>::new(of.InformationBuffer.cast()).read_bytes(&mut contents);
+            }
+            contents
         };
         *self.oid_status.lock() = NDIS_STATUS_PENDING;
-        *self.oid_request.lock() = pointer.addr();
+        *self.oid_request.lock() = request.address();
         self.oid_done.reset();
         let reports = self.offload_reports();
         let is_set = kind == NDIS_REQUEST_TYPE::NdisRequestSetInformation;
         let is_rss = is_set && [OID_GEN_RECEIVE_SCALE_PARAMETERS, OID_GEN_RECEIVE_HASH].contains(&oid);
+        let value = if is_set { contents(of.InformationBufferLength) } else { Vec::new() };
         let groups = current().host().cpus.groups();
         let refusal = match oid {
             _ if !is_rss => None,
-            OID_GEN_RECEIVE_HASH => self.rss.lock().begin_hash(buffer),
-            _ => self.rss.lock().begin(buffer, groups),
+            OID_GEN_RECEIVE_HASH => self.rss.lock().begin_hash(&value),
+            _ => self.rss.lock().begin(&value, groups),
         };
         let changes_offloads =
             is_set && [OID_TCP_OFFLOAD_PARAMETERS, OID_OFFLOAD_ENCAPSULATION].contains(&oid);
         let is_encapsulation = is_set && oid == OID_OFFLOAD_ENCAPSULATION;
         if changes_offloads {
-            self.offloads.lock().begin_request(is_encapsulation.then_some(&*buffer));
+            self.offloads.lock().begin_request(is_encapsulation.then_some(&*value));
         }
         *self.in_oid.lock() = Some(current().id());
         let status = call("MiniportOidRequest", || {
             // SAFETY: the image registered the function under this contract; the request lives until it is completed.
-            unsafe { handler(self.context() as *mut _, pointer) }
+            unsafe { handler(self.context() as *mut _, request.as_ptr()) }
         });
         *self.in_oid.lock() = None;
         if status != NDIS_STATUS_PENDING {
@@ -180,28 +179,25 @@ impl Adapter {
         }
         if changes_offloads {
             let succeeded = is_encapsulation && status == NDIS_STATUS_SUCCESS;
-            self.offloads.lock().end_request(succeeded.then_some(&*buffer), current().world().now());
+            self.offloads.lock().end_request(succeeded.then_some(&*value), current().world().now());
         }
-        // SAFETY: query and set have the same layout; the miniport is done with it.
-        let query = unsafe { Guest::new(pointer).read().DATA.QUERY_INFORMATION };
+        check_written(request, status);
         if status != NDIS_STATUS_SUCCESS {
-            return Err(OidError { status, needed: query.BytesNeeded });
+            return status;
         }
         if changes_offloads {
             require(self.offload_reports() > reports, rules::OFFLOAD_REPORTED, || {
                 format!("OID {oid:#x} succeeded without NDIS_STATUS_TASK_OFFLOAD_CURRENT_CONFIG")
             });
         }
-        check_written(oid, query.BytesWritten, buffer.len());
         if is_set {
-            self.hang.note(oid, buffer);
-        } else if oid == OID_GEN_STATISTICS {
-            let answer = buffer.get(..query.BytesWritten as usize).unwrap_or_default();
-            if let Err(wrong) = statistics::check(answer) {
-                broken(rules::STATISTICS, wrong);
-            }
+            self.hang.note(oid, &value);
+        } else if oid == OID_GEN_STATISTICS
+            && let Err(wrong) = statistics::check(&contents(information(request).BytesWritten))
+        {
+            broken(rules::STATISTICS, wrong);
         }
-        Ok(query.BytesWritten)
+        status
     }
 
     /// Returns how often the miniport has reported the task offloads in force.

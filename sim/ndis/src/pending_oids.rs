@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The direct OID requests that are in progress.
+//! OID requests that a driver has got and has not completed.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 
 use crate::wait::wait_until;
 
-/// The direct requests of an adapter that are in progress, by the address of the request.
+/// The requests that a driver has, by their addresses.
 #[derive(Default)]
-pub(crate) struct DirectOids(Mutex<BTreeMap<usize, Arc<Pending>>>);
+pub(crate) struct PendingOids(Mutex<BTreeMap<usize, Arc<Pending>>>);
 
 /// A request that is in progress.
 pub(crate) struct Pending {
@@ -20,8 +20,12 @@ pub(crate) struct Pending {
     status: Mutex<NDIS_STATUS>,
 }
 
-impl DirectOids {
-    /// Records a request before the miniport gets it; `done` is set by its completion.
+/// The right to send a request to a driver that gets one at a time.
+#[derive(Default)]
+pub(crate) struct Turn(Mutex<bool>);
+
+impl PendingOids {
+    /// Records a request before the driver gets it; `done` is set by its completion.
     pub fn begin(&self, request: usize, done: Event) -> Arc<Pending> {
         let pending = Arc::new(Pending { done, status: Mutex::new(NDIS_STATUS_PENDING) });
         self.0.lock().insert(request, pending.clone());
@@ -31,6 +35,11 @@ impl DirectOids {
     /// Records the end of a request; `None` if it is not in progress.
     pub fn end(&self, request: usize) -> Option<Arc<Pending>> {
         self.0.lock().remove(&request)
+    }
+
+    /// Returns whether the driver has a request.
+    pub fn has(&self, request: usize) -> bool {
+        self.0.lock().contains_key(&request)
     }
 
     /// Waits until no request is in progress: NDIS does not halt an adapter that has some.
@@ -48,5 +57,19 @@ impl Pending {
     pub fn complete(&self, status: NDIS_STATUS) {
         *self.status.lock() = status;
         self.done.set();
+    }
+}
+
+impl Turn {
+    /// Runs `body` while no other thread does so.
+    pub fn during<T>(&self, body: impl FnOnce() -> T) -> T {
+        wait_until(|| !std::mem::replace(&mut *self.0.lock(), true));
+        let result = body();
+        *self.0.lock() = false;
+        result
+    }
+
+    pub fn is_taken(&self) -> bool {
+        *self.0.lock()
     }
 }

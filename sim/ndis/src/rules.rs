@@ -142,6 +142,10 @@ rules! {
         "\"Filter Module States and Operations\", `NdisFSendNetBufferLists`, `NdisFIndicateReceiveNetBufferLists`";
     OWNED_BY_FILTER: "a module passes on, completes and returns lists that it has",
         "`NdisFSendNetBufferLists`, `NdisFSendNetBufferListsComplete`, `NdisFReturnNetBufferLists`";
+    FILTER_OID: "a module completes a request that it has got and that pends once", "`FILTER_OID_REQUEST`, `NdisFOidRequestComplete`";
+    FILTER_OID_STATES: "a module makes OID requests after `FilterAttach` and before `FilterDetach`", "`NdisFOidRequest`";
+    FILTER_OID_CLONED: "a module passes on clones of OID requests that it has got", "`FILTER_OID_REQUEST`, `NdisAllocateCloneOidRequest`";
+    OID_CLONE: "the clone of an OID request is freed once, with the handle of its allocation", "`NdisFreeCloneOidRequest`";
     FILTER_STATUS: "a module indicates statuses from `NdisFSetAttributes` on", "`NdisFIndicateStatus`";
     RESOURCES: "a list indicated with `NDIS_RECEIVE_FLAGS_RESOURCES` is passed on with that flag, and not returned",
         "`FILTER_RECEIVE_NET_BUFFER_LISTS`";

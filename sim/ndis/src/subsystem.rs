@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 
 use crate::{
     adapter, bus, clones, config, data_path, device, direct_oid, dma, driver, event_log, filter_module,
-    filter_path, filter_stack, filter_status, handle, hang, interface, interrupt, nbl, ndk, ndk_objects,
-    netio, oid, owner, physical_device, poll, protocol, registration, removal, rss_processors, runtime, sg_list, shared_memory,
-    upper_drivers, wsk,
+    filter_oid, filter_path, filter_pnp, filter_stack, filter_status, handle, hang, interface, interrupt,
+    nbl, ndk, ndk_objects, netio, oid, owner, physical_device, poll, protocol, registration, removal,
+    rss_processors, runtime, sg_list, shared_memory, upper_drivers, wsk,
 };
 
 /// The imports of `ndis.sys`, one slice per file.
@@ -31,7 +31,9 @@ const IMPORTS: &[&[Import]] = &[
     direct_oid::IMPORTS,
     dma::IMPORTS,
     event_log::IMPORTS,
+    filter_oid::IMPORTS,
     filter_path::IMPORTS,
+    filter_pnp::IMPORTS,
     filter_stack::IMPORTS,
     filter_status::IMPORTS,
     hang::IMPORTS,

@@ -9,8 +9,8 @@ use nt_sim::{Host, current, thread::Lost};
 
 use crate::{
     adapter::Adapter,
-    direct_oid,
     oid::{OidError, OidPath},
+    stack_oids::send_direct,
 };
 
 /// Runs `body` on a thread of `host`: the calling one, or a new one.
@@ -44,7 +44,7 @@ pub(super) fn request(
     let answer = on_host(host, "OID", move || {
         let answer = match path {
             OidPath::Regular => adapter.oid(kind, oid, &mut buffer),
-            OidPath::Direct => direct_oid::send(&adapter, kind, oid, &mut buffer),
+            OidPath::Direct => send_direct(&adapter, kind, oid, &mut buffer),
         };
         answer.map(|written| {
             buffer.truncate(written as usize);

@@ -3,13 +3,14 @@
 //! A filter driver that does the minimum, and what a test's script adds to it.
 #![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
 
-use std::{ffi::c_void, sync::Arc};
+use std::{ffi::c_void, mem::offset_of, sync::Arc};
 
-use ndis_sim::{filter_path, filter_stack, filter_status, upper_drivers};
+use ndis_sim::{filter_oid, filter_path, filter_pnp, filter_stack, filter_status, upper_drivers};
 use ndk_abi::{
     ndis::{
         NDIS_HANDLE, NDIS_OBJECT_TYPE_FILTER_ATTRIBUTES, NDIS_OBJECT_TYPE_FILTER_DRIVER_CHARACTERISTICS,
-        NDIS_STATUS, NDIS_STATUS_INDICATION, NDIS_STATUS_SUCCESS, NET_BUFFER_LIST,
+        NDIS_OID_REQUEST, NDIS_STATUS, NDIS_STATUS_INDICATION, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS,
+        NET_BUFFER_LIST, NET_DEVICE_PNP_EVENT, NET_PNP_EVENT_NOTIFICATION,
     },
     nt::UNICODE_STRING,
 };
@@ -18,6 +19,7 @@ use nt_sim::{Host, guest::Guest};
 use super::scripted::{header, kept};
 
 pub type List = Guest<NET_BUFFER_LIST>;
+pub type Request = Guest<NDIS_OID_REQUEST>;
 
 /// The actions of the filter in its handlers, with the handle of a module, instead of the minimum.
 #[derive(Clone, Copy, Default)]
@@ -36,8 +38,35 @@ pub struct FilterScript {
     /// Instead of returning the list.
     pub give_back: Option<fn(usize, List)>,
     pub cancel: Option<fn(usize, usize)>,
+    /// Instead of passing the request down; of any path.
+    pub oid: Option<fn(usize, Request) -> NDIS_STATUS>,
+    /// Gets the end of a request of the filter's own.
+    pub own_oid: Option<fn(usize, Request, NDIS_STATUS)>,
+    /// Instead of passing the event down, or up.
+    pub device_event: Option<fn(usize, Guest<NET_DEVICE_PNP_EVENT>)>,
+    pub net_event: Option<fn(usize, Guest<NET_PNP_EVENT_NOTIFICATION>) -> NDIS_STATUS>,
     /// Instead of passing the status on.
     pub status: Option<fn(usize, Guest<NDIS_STATUS_INDICATION>)>,
+}
+
+impl FilterScript {
+    /// A filter that lets everything pass.
+    pub const NONE: Self = Self {
+        attach: None,
+        restart: None,
+        pause: None,
+        detach: None,
+        send: None,
+        complete: None,
+        receive: None,
+        give_back: None,
+        cancel: None,
+        oid: None,
+        own_oid: None,
+        device_event: None,
+        net_event: None,
+        status: None,
+    };
 }
 
 struct Module {
@@ -139,6 +168,92 @@ unsafe extern "efiapi" fn status(context: NDIS_HANDLE, indication: *mut NDIS_STA
     }
 }
 
+const ORIGINAL: usize = offset_of!(NDIS_OID_REQUEST, SourceReserved);
+const TAG: u32 = u32::from_le_bytes(*b"tset");
+
+/// Passes a clone of a request down.
+fn forward(handle: usize, request: Request, is_direct: bool) -> NDIS_STATUS {
+    let result = kept(0_usize);
+    assert_eq!(filter_oid::NdisAllocateCloneOidRequest(handle, request, TAG, result), NDIS_STATUS_SUCCESS);
+    let clone: Request = Guest::from_address(result.read());
+    clone.field::<usize>(ORIGINAL).write(request.address());
+    let status = if is_direct {
+        filter_oid::NdisFDirectOidRequest(handle, clone)
+    } else {
+        filter_oid::NdisFOidRequest(handle, clone)
+    };
+    if status != NDIS_STATUS_PENDING {
+        take_result(handle, clone);
+    }
+    status
+}
+
+/// Copies what a clone says of the result, and frees it. Returns the request.
+fn take_result(handle: usize, clone: Request) -> Request {
+    let request: Request = Guest::from_address(clone.field::<usize>(ORIGINAL).read());
+    let mut whole = request.read();
+    whole.DATA = clone.read().DATA;
+    request.write(whole);
+    filter_oid::NdisFreeCloneOidRequest(handle, clone);
+    request
+}
+
+unsafe extern "efiapi" fn oid(context: NDIS_HANDLE, request: *mut NDIS_OID_REQUEST) -> NDIS_STATUS {
+    let (module, request) = (module(context), Guest::new(request));
+    module
+        .script
+        .oid
+        .map_or_else(|| forward(module.handle, request, false), |oid| oid(module.handle, request))
+}
+
+unsafe extern "efiapi" fn direct_oid(context: NDIS_HANDLE, request: *mut NDIS_OID_REQUEST) -> NDIS_STATUS {
+    let (module, request) = (module(context), Guest::new(request));
+    module.script.oid.map_or_else(|| forward(module.handle, request, true), |oid| oid(module.handle, request))
+}
+
+unsafe extern "efiapi" fn oid_complete(
+    context: NDIS_HANDLE,
+    clone: *mut NDIS_OID_REQUEST,
+    status: NDIS_STATUS,
+) {
+    let (module, clone) = (module(context), Guest::new(clone));
+    if clone.field::<usize>(ORIGINAL).read() == 0 {
+        module.script.own_oid.expect("a script that makes requests")(module.handle, clone, status);
+        return;
+    }
+    let request = take_result(module.handle, clone);
+    filter_oid::NdisFOidRequestComplete(module.handle, request, status);
+}
+
+unsafe extern "efiapi" fn direct_complete(
+    context: NDIS_HANDLE,
+    clone: *mut NDIS_OID_REQUEST,
+    status: NDIS_STATUS,
+) {
+    let module = module(context);
+    let request = take_result(module.handle, Guest::new(clone));
+    filter_oid::NdisFDirectOidRequestComplete(module.handle, request, status);
+}
+
+unsafe extern "efiapi" fn device_event(context: NDIS_HANDLE, event: *mut NET_DEVICE_PNP_EVENT) {
+    let module = module(context);
+    match module.script.device_event {
+        Some(device_event) => device_event(module.handle, Guest::new(event)),
+        None => filter_pnp::NdisFDevicePnPEventNotify(module.handle, Guest::new(event)),
+    }
+}
+
+unsafe extern "efiapi" fn net_event(
+    context: NDIS_HANDLE,
+    event: *mut NET_PNP_EVENT_NOTIFICATION,
+) -> NDIS_STATUS {
+    let module = module(context);
+    match module.script.net_event {
+        Some(net_event) => net_event(module.handle, Guest::new(event)),
+        None => filter_pnp::NdisFNetPnPEvent(module.handle, Guest::new(event)),
+    }
+}
+
 /// Writes characteristics of NDIS 6.85 with these handlers, by their offsets.
 pub fn characteristics(service: &'static str, handlers: &[(usize, usize)]) -> Guest<u8> {
     let memory: Guest<u8> = kept([0_u64; 32]).cast();
@@ -166,7 +281,13 @@ pub fn register(host: &Arc<Host>, service: &'static str, script: FilterScript) -
         (0x80, cancel as *const () as usize),
         (0x88, receive as *const () as usize),
         (0x90, give_back as *const () as usize),
+        (0x98, oid as *const () as usize),
+        (0xa0, oid_complete as *const () as usize),
+        (0xb0, device_event as *const () as usize),
+        (0xb8, net_event as *const () as usize),
         (0xc0, status as *const () as usize),
+        (0xc8, direct_oid as *const () as usize),
+        (0xd0, direct_complete as *const () as usize),
     ];
     let entry = move || {
         let from = characteristics(service, &handlers);
