@@ -22,6 +22,7 @@ use super::{
     reasons::Reasons,
     requests,
     script::Setup,
+    silence::Silence,
     step::{Act, Side},
     traffic::{self, Sends},
 };
@@ -29,6 +30,10 @@ use crate::{machine::Machine, testbed::Testbed, trace::TracedEvent};
 
 /// How long an adapter may take until it works again, in virtual time: the longest pause of one that fails again and again, and its resets.
 const LONGEST: Duration = Duration::from_mins(2);
+/// The longest pause of a script.
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(20);
+/// How much later than the step before an act for later can be.
+pub const LATER: Duration = Duration::from_millis(5);
 /// How long a stack keeps received lists once the adapter is to be paused.
 const SLOW_RETURN: u64 = 3_000_000;
 /// The corrupt rings within [`SHORT_TIME`] after which the driver gives up its device.
@@ -59,6 +64,10 @@ pub struct HostUnderTest {
     corruptions: Vec<Duration>,
     /// The driver may have its adapter removed.
     may_be_removed: bool,
+    /// Times in which the device takes no frames to send.
+    silence: Silence,
+    /// Since the last check: resets of queues take longer than usual.
+    has_slow_queue_resets: bool,
     /// Pairs whose transmit queue the device has stalled.
     stalled: Vec<usize>,
     /// Since the last check: the device has misbehaved.
@@ -86,6 +95,8 @@ impl HostUnderTest {
             has_failed: false,
             corruptions: Vec::new(),
             may_be_removed: false,
+            silence: Silence::default(),
+            has_slow_queue_resets: false,
             stalled: Vec::new(),
             misbehaved: false,
             has_repeated: false,
@@ -232,14 +243,24 @@ impl HostUnderTest {
                 self.stalled.push(self.pair(*pair));
                 self.disturbed = true;
             }
-            Act::PauseSending(_)
-            | Act::Link(_)
-            | Act::Rdma(_)
-            | Act::Set(..)
-            | Act::Vlan(_)
-            | Act::Cancel => self.disturbed = true,
+            Act::PauseSending(time) => {
+                // An act for later begins by then.
+                self.silence.add(now, millis(*time) + LATER);
+                self.note_silence();
+            }
+            Act::QueueResetTime(_) => {
+                self.has_slow_queue_resets = true;
+                self.note_silence();
+            }
+            Act::Link(_) | Act::Rdma(_) | Act::Set(..) | Act::Vlan(_) | Act::Cancel => self.disturbed = true,
             _ => {}
         }
+    }
+
+    /// A connection may end if the device takes no frames for as long as its retries take. The stack loses no frame in a shorter time, either.
+    fn note_silence(&mut self) {
+        let is_prolonged = self.has_slow_queue_resets && self.silence.resets_queues();
+        self.disturbed |= is_prolonged || self.silence.ends_connections();
     }
 
     /// Returns a pair of the device.
@@ -343,6 +364,7 @@ impl HostUnderTest {
             self.insert();
             self.is_off = false;
         }
+        self.await_pauses(bed);
         self.nic.behave();
         self.await_settled(bed)?;
         self.await_commands(bed)?;
@@ -353,6 +375,14 @@ impl HostUnderTest {
         self.restore_vlan(bed)?;
         self.await_rdma(bed)?;
         self.await_announcement(bed)
+    }
+
+    /// Waits until pauses of the device have ended, except those that last beyond each script.
+    fn await_pauses(&self, bed: &Testbed) {
+        let left = self.nic.pause_left();
+        if left <= LONGEST_PAUSE {
+            let _ = bed.event().wait(left);
+        }
     }
 
     /// Waits until the driver has reset a device that has left commands without an answer.
@@ -507,7 +537,7 @@ impl HostUnderTest {
         let machine = bed.machines()[self.side.number()];
         self.reasons.judge(&logged(machine)).with_context(|| self.side.to_string())?;
         (self.disturbed, self.may_be_removed, self.has_failed) = (false, false, false);
-        self.misbehaved = false;
+        (self.misbehaved, self.has_slow_queue_resets) = (false, false);
         Ok(())
     }
 }

@@ -14,6 +14,7 @@ mod requests;
 pub mod run;
 pub mod script;
 mod shrink;
+mod silence;
 pub mod step;
 #[cfg(test)]
 mod tests;

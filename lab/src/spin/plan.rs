@@ -19,6 +19,7 @@ use ndk_abi::{
 };
 
 use super::{
+    host::{LATER, LONGEST_PAUSE},
     misbehavior::{ENTRIES, Misbehavior, Queue},
     script::{Large, Script, Setup},
     step::{Act, LinkFaults, RssPart, Side, Step},
@@ -129,7 +130,8 @@ const KEYWORDS: &[(&str, &[&str])] = &[
 pub fn script(seed: u64, steps: usize) -> Script {
     let mut random = Rng::with_seed(seed);
     let setup = setup(&mut random, seed);
-    let steps = (0..steps).map(|_| step(&mut random)).collect();
+    let mut next = Vec::new();
+    let steps = (0..steps).map(|_| next.pop().unwrap_or_else(|| step(&mut random, &mut next))).collect();
     Script { setup, steps }
 }
 
@@ -224,9 +226,8 @@ fn profile(random: &mut Rng, setup: &mut Setup) {
     setup.queue_sizes = profile.queue_sizes;
     (setup.insists, setup.drops) =
         (profile.quirks.insists_on_all_queues, profile.quirks.drops_without_buffer);
-    // Commands that are late, and resets that take long, are acts.
-    setup.command_micros = profile.quirks.command_time.as_micros().min(5000) as u32;
-    setup.reset_millis = profile.quirks.reset_time.as_millis().min(500) as u32;
+    setup.command_micros = profile.quirks.command_time.as_micros() as u32;
+    setup.reset_millis = profile.quirks.reset_time.as_millis() as u32;
 }
 
 fn pick<'a, T>(random: &mut Rng, from: &'a [T]) -> &'a T {
@@ -239,24 +240,39 @@ fn magnitude(random: &mut Rng, limit: u64) -> u64 {
     random.u64(..(limit >> shift).max(1))
 }
 
-fn step(random: &mut Rng) -> Step {
+/// Draws a step. Those that follow it are added to `next`, the last one first.
+fn step(random: &mut Rng, next: &mut Vec<Step>) -> Step {
     if random.usize(..BETWEEN_CHECKS) == 0 {
         return Step::Check;
     }
     let side = *pick(random, &[Side::Alpha, Side::Alpha, Side::Beta]);
     match random.u8(..20) {
-        0..4 => Step::Wait(magnitude(random, 50_000)),
+        0..3 => Step::Wait(magnitude(random, 50_000)),
+        // As long as connections, and what a driver waits for.
+        3 => Step::Wait(magnitude(random, 10_000_000)),
         4..6 => Step::Copy(1 + magnitude(random, 2 << 20) as usize),
         6..8 => Step::Tcp(1 + magnitude(random, 1 << 20) as usize),
         8 => Step::Faults(faults(random)),
         9..13 => loop {
             let act = act(random);
             if act.can_be_later() {
-                break Step::Later(magnitude(random, 5_000), side, act);
+                break Step::Later(magnitude(random, LATER.as_micros() as u64), side, act);
             }
         },
-        _ => Step::On(side, act(random)),
+        _ => match act(random) {
+            act @ Act::PauseSending(_) if random.bool() => pause_of_a_copy(random, Step::On(side, act), next),
+            act => Step::On(side, act),
+        },
     }
+}
+
+/// Has a pause begin while a connection has requests: chance rarely does.
+fn pause_of_a_copy(random: &mut Rng, pause: Step, next: &mut Vec<Step>) -> Step {
+    *next = vec![Step::Check, pause, Step::Wait(random.u64(500..5000))];
+    if random.bool() {
+        next.remove(0);
+    }
+    Step::Copy(random.usize(4 << 20..8 << 20))
 }
 
 fn faults(random: &mut Rng) -> LinkFaults {
@@ -307,9 +323,12 @@ fn act(random: &mut Rng) -> Act {
     }
 }
 
-/// A time in milliseconds, of any order of magnitude.
+/// A time in milliseconds: of any order of magnitude, or of about the retries of a connection.
 fn pause(random: &mut Rng) -> u32 {
-    magnitude(random, 20_000) as u32
+    if random.u8(..4) == 0 {
+        return random.u32(900..2500);
+    }
+    magnitude(random, LONGEST_PAUSE.as_millis() as u64) as u32
 }
 
 fn frames(random: &mut Rng) -> Act {

@@ -63,6 +63,10 @@ const OF_SLOWNESS: [u32; 7] = [
     START_DELAYED,
 ];
 
+/// Microseconds from which on a command is late, and milliseconds from which on a reset is.
+const LATE_COMMAND: u32 = 2_000_000;
+const LATE_RESET: u32 = 1000;
+
 /// Reasons for a reset that are no proof that the device cannot be used: none for a removal.
 const OF_NO_REMOVAL: [u32; 2] = [NEEDS_RESET, UNSTEADY_CONFIG];
 
@@ -103,6 +107,12 @@ impl Reasons {
         let mut of_setup = vec![table::ROCE_FRAME_SIZE.number()];
         if setup.messages == Some(0) {
             of_setup.push(table::LINE_INTERRUPT.number());
+        }
+        if side == Side::Alpha && setup.command_micros >= LATE_COMMAND {
+            of_setup.push(COMMAND_LATE);
+        }
+        if side == Side::Alpha && setup.reset_millis >= LATE_RESET {
+            of_setup.push(RESET_LATE);
         }
         if setup.has_invalid_keyword(side) {
             of_setup.push(table::INVALID_KEYWORD.number());

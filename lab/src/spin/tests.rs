@@ -64,6 +64,8 @@ fn setups_have_each_number_of_processors_and_each_setting() {
         "mtu 9000",
         "speed 10",
         "command-micros",
+        "command-micros 3000000",
+        "reset-millis 1500",
         "rss-limits",
         "pairs 8",
         "group-size 3",
@@ -141,6 +143,8 @@ fn events_of_a_setup_are_those_of_what_it_sets() {
     for (setup, of_alpha, of_beta) in [
         (Setup::default(), &[][..], &[][..]),
         (Setup { messages: Some(0), ..Setup::default() }, &[24], &[24]),
+        (Setup { command_micros: 2_000_000, reset_millis: 1000, ..Setup::default() }, &[28, 14], &[]),
+        (Setup { command_micros: 1_999_999, reset_millis: 999, ..Setup::default() }, &[], &[]),
         (with_keyword("*JumboPacket", "9014"), &[], &[]),
         (with_keyword("*JumboPacket", "9999"), &[48], &[48]),
         (with_station("02A0B0C0D0E0"), &[], &[]),
@@ -148,7 +152,11 @@ fn events_of_a_setup_are_those_of_what_it_sets() {
     ] {
         for (side, expected) in [(Side::Alpha, of_alpha), (Side::Beta, of_beta)] {
             let may_follow = |event: &u32| Reasons::new(&setup, side).judge(&[*event]).is_ok();
-            assert_eq!([24, 48].into_iter().filter(may_follow).collect::<Vec<_>>(), expected, "{setup}");
+            assert_eq!(
+                [24, 48, 28, 14].into_iter().filter(may_follow).collect::<Vec<_>>(),
+                expected,
+                "{setup}"
+            );
         }
     }
 }

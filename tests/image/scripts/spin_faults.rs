@@ -65,6 +65,24 @@ fn device_that_is_slow_and_lies_costs_no_more_than_a_reset() {
     }
 }
 
+/// Connections live by their own timers: a pause that is shorter than their retries ends none, a longer one those that have requests.
+//= virtio §16
+#[test]
+fn connection_ends_in_a_pause_only_if_that_is_as_long_as_its_retries() {
+    for format in ["", "packed", "without 0x10000000000", "packed\nwithout 0x10000000000"] {
+        for (millis, lost) in [(500, 0), (1860, 0), (2500, 1), (15_000, 1)] {
+            for side in ["alpha", "beta"] {
+                let script = format!(
+                    "path-mtu 1024\n{format}\ncopy 4000000\ntcp 400000\nwait 2000\n{side} pause-sending {millis}\n\
+                     {side} pause-commands {millis}\nalpha frames 10 900\ncheck"
+                );
+                let Some(summary) = play_whole(&script) else { return };
+                assert_eq!(summary.lost, lost, "{script}");
+            }
+        }
+    }
+}
+
 /// Frames that follow are taken for parts of the frame, or the ring for broken.
 #[test]
 fn header_that_misstates_the_number_of_buffers_costs_frames_or_a_reset() {

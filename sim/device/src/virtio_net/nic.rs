@@ -92,6 +92,14 @@ impl Nic {
         self.pauses.pause_sending(self.bus.now(), pause);
     }
 
+    /// Returns the time until the last of the pauses of commands and of sending ends.
+    #[must_use]
+    pub fn pause_left(&self) -> Duration {
+        let now = self.bus.now();
+        let ends = self.pauses.of_commands(now).max(self.pauses.of_sending(now));
+        ends.map_or(Duration::ZERO, |end| Duration::from_nanos(end - now))
+    }
+
     /// From now on, commands are executed this time after a notification.
     pub fn set_command_time(&self, time: Duration) {
         self.pauses.set_command_time(time);
