@@ -38,7 +38,7 @@ impl<'a> Demultiplexer<'a> {
         let Self { adapter, rdma, others } = self;
         let len = frame.len();
         let (frame, tag) = vlan_tag::remove(frame);
-        let Some(received) = check(adapter, frame, info) else { return ControlFlow::Continue(()) };
+        let Some(received) = check(adapter, frame, len, info) else { return ControlFlow::Continue(()) };
         let is_rdma = adapter.vlan.has_frame(tag)
             && rdma.as_mut().is_some_and(|rdma| rdma.receive(frame) != Verdict::NotOurs);
         if is_rdma {
@@ -88,10 +88,15 @@ enum Received {
     Several(Coalesced),
 }
 
-/// If the device reports that an untagged frame consists of several segments, checks the frame. `None` if the
-/// frame must be dropped.
-fn check(adapter: &Adapter, frame: &mut [u8], info: FrameInfo) -> Option<Received> {
+/// Checks the length of an untagged frame, or its contents if the device reports that it consists of several segments. `None` if the frame
+/// must be dropped. `len` is its length with the tag.
+fn check(adapter: &Adapter, frame: &mut [u8], len: usize, info: FrameInfo) -> Option<Received> {
     let Some(header) = info.coalesced else {
+        // The buffers have room for a tag.
+        if frame.len() > adapter.max_frame as usize {
+            adapter.statistics().received_too_long(len);
+            return None;
+        }
         return Some(Received::One(Checked::Verified(info.is_verified)));
     };
     Some(match adapter.coalescing.complete(frame, header, adapter.max_frame)? {

@@ -4,6 +4,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use virtio_net::ReceiveCounters;
+
 /// Kind of destination address, in NDIS's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cast {
@@ -55,6 +57,7 @@ pub struct Statistics {
     send_failures: AtomicU64,
     /// Received frames that were dropped because no NET_BUFFER_LIST was free.
     no_buffer: AtomicU64,
+    too_long: FrameCounter,
 }
 
 impl Statistics {
@@ -84,6 +87,22 @@ impl Statistics {
 
     pub fn received_without_buffer(&self) {
         self.no_buffer.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a received frame that is dropped because it is longer than the MTU allows.
+    pub fn received_too_long(&self, len: usize) {
+        self.too_long.add(len);
+    }
+
+    /// Returns what of the receive counters of the queues was dropped as invalid afterwards.
+    pub fn complete_counters(&self, of_queues: ReceiveCounters) -> ReceiveCounters {
+        let (frames, bytes) = (self.too_long.frames(), self.too_long.bytes());
+        ReceiveCounters {
+            frames: of_queues.frames.saturating_sub(frames),
+            bytes: of_queues.bytes.saturating_sub(bytes),
+            invalid: of_queues.invalid.saturating_add(frames),
+            ..of_queues
+        }
     }
 
     pub fn no_buffer(&self) -> u64 {

@@ -76,7 +76,8 @@ const VALID_STATISTICS: u32 = NDIS_STATISTICS_FLAGS_VALID_DIRECTED_FRAMES_RCV
 
 /// Returns the counters of the frames on the wire.
 pub fn receive_counters(adapter: &Adapter) -> ReceiveCounters {
-    adapter.coalescing.complete_counters(adapter.port().receive_counters())
+    let of_queues = adapter.port().receive_counters();
+    adapter.coalescing.complete_counters(adapter.statistics().complete_counters(of_queues))
 }
 
 /// Returns the statistics of all traffic of the adapter, RDMA included.

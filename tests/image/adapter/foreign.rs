@@ -11,16 +11,21 @@ use lab::{
     testbed::Options,
 };
 use ndis_sim::{Keyword, NdisHost as _};
-use ndk_abi::ndis::{NDIS_PACKET_TYPE_DIRECTED, NDIS_STATUS_SUCCESS, NET_IF_MEDIA_DUPLEX_STATE};
+use ndk_abi::ndis::{
+    NDIS_PACKET_TYPE_DIRECTED, NDIS_STATUS_SUCCESS, NET_IF_MEDIA_DUPLEX_STATE, OID_GEN_STATISTICS,
+};
 use nt_sim::ClockKind;
 use support::{
-    bed::{finish, miniport, started, started_with},
+    bed::{counter, finish, miniport, started, started_with},
     copying::copy,
     faults::{await_until, event, events, exchange_frame},
     filters::set_filter,
 };
 
 const MOMENT: Duration = Duration::from_secs(20);
+
+/// Offset of `ifInErrors` in NDIS_STATISTICS_INFO.
+const IN_ERRORS: usize = 16;
 
 fn current(machine: &Machine) -> Vec<u8> {
     miniport(machine).attributes().general.expect("the adapter has attributes").CurrentMacAddress[..6]
@@ -116,7 +121,8 @@ fn duplex_mode_is_the_one_that_the_device_reports() {
 #[test]
 fn untagged_frame_longer_than_the_mtu_is_dropped_also_with_coalescing() {
     let keyword = |value: &str| ("*JumboPacket", Keyword::Text(value.into()));
-    let options = Options { mtu: Some(1500), path_mtu: 1024, ..Options::default() };
+    let peer_quirks = Quirks { mtu: Some(1600), ..Quirks::default() };
+    let options = Options { mtu: Some(1500), peer_quirks, path_mtu: 1024, ..Options::default() };
     let Some(image) = image() else { return };
     let mut bed = lab::testbed::Testbed::new(&image, &options).expect("the image can be loaded");
     let (name, value) = keyword("1600");
@@ -125,12 +131,15 @@ fn untagged_frame_longer_than_the_mtu_is_dropped_also_with_coalescing() {
     let [receiver, sender] = bed.machines().map(miniport);
     set_filter(&bed, NDIS_PACKET_TYPE_DIRECTED);
     let _ = receiver.received();
+    let errors = || counter(&receiver.query(OID_GEN_STATISTICS, 152).unwrap(), IN_ERRORS);
     for (len, arrives) in [(1514, true), (1515, false), (1518, false)] {
+        let before = errors();
         let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xB5];
         frame.resize(len, 7);
-        let _ = sender.send(&frame, MOMENT).filter(|&status| status == NDIS_STATUS_SUCCESS);
+        assert_eq!(sender.send(&frame, MOMENT), Some(NDIS_STATUS_SUCCESS), "{len} bytes");
         let _ = bed.event().wait(Duration::from_millis(100));
         assert_eq!(receiver.received().len(), usize::from(arrives), "{len} bytes");
+        assert_eq!(errors() - before, u64::from(!arrives), "{len} bytes: counted");
     }
     finish(bed);
 }
