@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use device_sim::{Quirks, virtio_net::Features};
 use lab::{image, machine::Machine, testbed::Options};
-use ndis_sim::{AdapterState, Keyword};
-use ndk_abi::ndis::{NDIS_PACKET_TYPE_DIRECTED, NDIS_PACKET_TYPE_PROMISCUOUS, NDIS_STATUS_SUCCESS};
+use ndis_sim::{AdapterState, Keyword, NdisHost as _};
+use ndk_abi::ndis::{
+    NDIS_PACKET_TYPE_DIRECTED, NDIS_PACKET_TYPE_MULTICAST, NDIS_PACKET_TYPE_PROMISCUOUS, NDIS_STATUS_SUCCESS,
+    OID_802_3_MULTICAST_LIST, OID_GEN_VLAN_ID,
+};
 use support::{
     bed::{finish, miniport, started_with},
     copying::copy,
     faults::{await_until, event, events, exchange_frame, links, started},
-    filters::{ALL, delivered, set_filter},
+    filters::{ALL, GROUP, OTHER_GROUP, STATION, delivered, set_filter},
     stalled::{send_many, statuses},
 };
 
@@ -75,6 +78,50 @@ fn control_plane_that_is_silent_for_an_hour_costs_nothing() {
     assert!(links(&miniport(machine)).is_empty(), "it was not reset");
     copy(&bed);
     finish(bed);
+}
+
+/// VLAN, multicast addresses and station address reach the device within a second after it has answered, whatever was wanted in between.
+//= virtio §12
+#[test]
+fn what_is_set_while_the_control_plane_is_silent_is_in_the_device_a_second_after() {
+    const SILENCE: Duration = Duration::from_secs(120);
+    let text = |name, value: &str| (name, Keyword::Text(value.into()));
+    let address = [2, 0x11, 0x22, 0x33, 0x44, 0x55];
+    let keywords =
+        vec![text("NetworkAddress", "021122334455"), text("*PriorityVLANTag", "3"), text("VlanID", "5")];
+    for format in [Features::default(), Features::RING_PACKED] {
+        let quirks = Quirks { pauses_commands: SILENCE, ..Quirks::default() };
+        let options = Options { quirks, features: Features::DEFAULT | format, ..Options::default() };
+        let Some(image) = image() else { return };
+        let mut bed = lab::testbed::Testbed::new(&image, &options).expect("the image can be loaded");
+        for (name, value) in &keywords {
+            bed.machines()[0].host().set_keyword(name, value.clone());
+        }
+        bed.start().unwrap_or_else(|error| panic!("{error}\n{:?}", bed.violations()));
+        let machine = bed.machines()[0];
+        let nic = machine.nic();
+        assert_ne!(nic.mac(), address, "the device does not have it yet");
+        let miniport = miniport(machine);
+        for (vlan, groups) in [(7_u32, &[GROUP, OTHER_GROUP][..]), (9, &[OTHER_GROUP]), (0, &[GROUP])] {
+            miniport.set(OID_GEN_VLAN_ID, &vlan.to_le_bytes()).unwrap();
+            miniport.set(OID_802_3_MULTICAST_LIST, groups.as_flattened()).unwrap();
+            set_filter(&bed, NDIS_PACKET_TYPE_DIRECTED | NDIS_PACKET_TYPE_MULTICAST);
+            pass(&bed, Duration::from_secs(10));
+        }
+        miniport.set(OID_GEN_VLAN_ID, &9_u32.to_le_bytes()).unwrap();
+        let silent = SILENCE.saturating_sub(bed.now());
+        assert!(!silent.is_zero());
+        pass(&bed, silent.saturating_sub(Duration::from_secs(1)));
+        assert_ne!(nic.mac(), address, "the device has not answered");
+        pass(&bed, Duration::from_secs(2));
+        assert_eq!((nic.mac(), nic.vlans()), (address, Some(vec![9])));
+        miniport.set(OID_GEN_VLAN_ID, &0_u32.to_le_bytes()).unwrap();
+        let before = nic.counters().filtered;
+        assert_eq!(delivered(&bed, &[address, STATION, GROUP, OTHER_GROUP]), 2, "its address, and its group");
+        assert_eq!(nic.counters().filtered - before, 2, "the device filters");
+        assert_running(machine, &[event::COMMAND_LATE]);
+        finish(bed);
+    }
 }
 
 /// Commands are as slow as a device may be without being late, and two causes for commands meet.
@@ -256,9 +303,20 @@ fn back_end_that_takes_no_frames_for_an_hour_is_waited_for() {
         }
         let seen = events(machine);
         assert_eq!(seen[..expected.len()], *expected, "{seen:?}");
-        pass(&bed, end.saturating_sub(bed.now()) + Duration::from_secs(1));
+        // The stack goes on, for an hour.
+        while end.saturating_sub(bed.now()) > Duration::from_secs(60) {
+            statuses(&bed, send_many(&bed));
+            pass(&bed, Duration::from_secs(45));
+        }
+        // A few events at once, then one in ten minutes of each kind.
+        assert!(events(machine).len() <= 2 * (5 + 6), "{:?}", events(machine));
+        pass(&bed, end.saturating_sub(bed.now()));
+        let resumed = bed.now();
         let all = statuses(&bed, send_many(&bed));
         assert!(all.iter().all(|&status| status == NDIS_STATUS_SUCCESS), "sends go on");
+        copy(&bed);
+        let took = bed.now().saturating_sub(resumed);
+        assert!(took < Duration::from_secs(1), "Ethernet and RDMA go on after {took:?}");
         assert!(!events(machine).contains(&event::RECOVERED) && !events(machine).contains(&event::GIVEN_UP));
         assert_eq!(miniport(machine).state(), AdapterState::Running);
         copy(&bed);
