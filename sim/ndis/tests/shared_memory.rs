@@ -93,20 +93,20 @@ fn allocation_is_refused_as_documented() {
 }
 
 #[track_caller]
-fn assert_reports(body: fn(usize), expected: &str) {
+fn assert_reported(body: fn(usize), expected: &str) {
     let verdict = verdict(Script { ..in_initialize(body) });
     assert!(verdict.contains(expected), "{verdict}");
 }
 
 #[test]
 fn misuse_of_shared_memory_is_reported() {
-    assert_reports(
+    assert_reported(
         |adapter| {
             allocate(adapter, parameters(64, Guest::null(), 0));
         },
         "NdisAllocateSharedMemory before NdisMRegisterScatterGatherDma (source: WDK, NdisAllocateSharedMemory)",
     );
-    assert_reports(
+    assert_reported(
         |adapter| {
             with_dma(adapter, || {
                 let (_, allocation) = allocate(adapter, parameters(64, Guest::null(), 0));
@@ -116,7 +116,7 @@ fn misuse_of_shared_memory_is_reported() {
         },
         "is not a handle of NdisAllocateSharedMemory",
     );
-    assert_reports(
+    assert_reported(
         |adapter| {
             with_dma(adapter, || {
                 allocate(adapter, parameters(64, Guest::null(), 0));
@@ -124,7 +124,7 @@ fn misuse_of_shared_memory_is_reported() {
         },
         "returned without releasing: NdisAllocateSharedMemory",
     );
-    assert_reports(
+    assert_reported(
         |adapter| {
             with_dma(adapter, || {
                 let short = parameters(64, Guest::null(), 0);

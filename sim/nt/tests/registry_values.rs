@@ -226,7 +226,7 @@ fn value_of_another_hive_without_a_check_of_its_type_is_reported() {
     let _one = TEST.lock().unwrap_or_else(PoisonError::into_inner);
     violates(
         BugCheck::KERNEL_SECURITY_CHECK_FAILURE,
-        "without RTL_QUERY_REGISTRY_TYPECHECK reads \\registry\\user\\.default",
+        "RtlQueryRegistryValues with RTL_QUERY_REGISTRY_DIRECT and without RTL_QUERY_REGISTRY_TYPECHECK reads \\registry\\user\\.default",
         |host| {
             let at: Guest<u32> = memory(host);
             let unchecked = Entry { flags: DIRECT, ..direct(host, "Depth", 0, at.address()) };
