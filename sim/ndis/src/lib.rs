@@ -33,6 +33,7 @@
 //! | [`protocol`] | what is bound to adapters from above |
 //! | [`netio`] | the imports of `netio.sys` and the IP stack behind them, a protocol driver |
 //! | [`wsk`] | Winsock Kernel, as NDK consumers use it |
+//! | [`network_rules`] | the rules of Winsock Kernel and of the IP helper |
 //! | [`rules`] | NDIS's rules, the pages that state them, and the reports of violations |
 //! | [`ndis_host`] | the methods that this crate adds to a [`Host`](nt_sim::Host) |
 //!
@@ -78,6 +79,7 @@ pub mod ndk;
 mod ndk_objects;
 mod ndk_state;
 pub mod netio;
+pub mod network_rules;
 pub mod offload;
 pub mod oid;
 mod owner;

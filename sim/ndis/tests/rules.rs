@@ -8,7 +8,7 @@ use crate::common::{
     lists,
     scripted::{Script, in_initialize, verdict, verdict_while_running},
 };
-use ndis_sim::rules::RULES;
+use ndis_sim::{network_rules, rules::RULES};
 use ndk_abi::ndis::NDIS_STATUS_FAILURE;
 use nt_sim::Tolerance;
 
@@ -38,9 +38,12 @@ fn reports_end_with_the_pages_of_the_rule() {
 
 /// The tables have the same rows, in the same order.
 #[test]
-fn page_of_the_verifier_has_the_rules_of_the_table() {
+fn page_of_the_verifier_has_the_rules_of_the_tables() {
     let expected = RULES.iter().map(|rule| format!("| {} | {} |", rule.statement, rule.pages));
     assert_eq!(rows("### Pages that state NDIS's rules"), expected.collect::<Vec<_>>());
+    let expected = network_rules::RULES.iter().map(|rule| format!("| {} | {} |", rule.statement, rule.pages));
+    let heading = "## Pages that state the rules of Winsock Kernel and the IP helper";
+    assert_eq!(rows(heading), expected.collect::<Vec<_>>());
 }
 
 /// The first four are of the kernel: `docs/consumer.md` has them.

@@ -21,7 +21,8 @@ use crate::{
     thread::current::current,
     verifier::{
         codes::BugCheck,
-        report::{finding, violation},
+        report::finding,
+        rules::{self, broken},
         tolerance::{Tolerance, Tolerances},
     },
 };
@@ -239,7 +240,8 @@ impl Driver {
         let host = self.own_host();
         let unload = self.object().field::<usize>(member::DRIVER_UNLOAD).read();
         if unload == 0 {
-            violation(
+            broken(
+                rules::UNLOAD,
                 BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
                 "the driver cannot be unloaded: DriverUnload is not set in its driver object",
             );
@@ -278,6 +280,7 @@ impl Driver {
     }
 
     fn check_leaks(&self, host: &Host) {
+        let pages = || rules::UNLOAD.pages.replace('`', "");
         let code = BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION;
         let tolerated = self.options.tolerate.contains(Tolerance::Leaks);
         let name = self.image.name();
@@ -285,8 +288,11 @@ impl Driver {
             host.memory.pool.blocks().into_iter().filter(|block| self.owns(block.stack)).collect();
         for block in blocks.iter().take(REPORTED_LEAKS) {
             let text = format!(
-                "pool leak: {name} unloaded without freeing block {} of {} bytes, tag '{}'",
-                block.sequence, block.size, block.tag
+                "pool leak: {name} unloaded without freeing block {} of {} bytes, tag '{}' (source: WDK, {})",
+                block.sequence,
+                block.size,
+                block.tag,
+                pages()
             );
             finding(code, text, block.stack, tolerated);
         }
@@ -298,8 +304,10 @@ impl Driver {
         let objects = host.objects.list();
         for object in objects.iter().filter(|object| self.owns(object.stack)).take(REPORTED_LEAKS) {
             let text = format!(
-                "leak: {name} unloaded without releasing object {1} of {0}",
-                object.kind, object.sequence
+                "leak: {name} unloaded without releasing object {1} of {0} (source: WDK, {2})",
+                object.kind,
+                object.sequence,
+                pages()
             );
             finding(code, text, object.stack, tolerated);
         }

@@ -131,7 +131,7 @@ fn a_missing_import_is_named_with_its_caller_and_its_call_is_a_bug_check() {
     let callers = driver.image().callers_of_missing(0);
     assert_eq!(start(&host, &driver), None);
     let verdict = sim.verdict();
-    let text = "ntoskrnl.exe!KeBugCheckXE was called, which the simulated kernel does not have";
+    let text = "ntoskrnl.exe!KeBugCheckXE was called, which the simulated kernel does not have (source: WDK, bug check 0x7E)";
     assert_eq!(verdict.violations[0].code, BugCheck::SYSTEM_THREAD_EXCEPTION_NOT_HANDLED);
     assert_eq!(verdict.violations[0].text, text);
     // The frame of a call has the address behind it.

@@ -34,6 +34,7 @@ mod registry;
 mod registry_values;
 mod requests;
 mod resources;
+mod rules;
 mod services;
 mod spin_locks;
 mod stacks;

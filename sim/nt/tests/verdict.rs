@@ -16,7 +16,7 @@ fn a_report_names_code_host_thread_processor_and_level() {
     let verdict = verdict(|_| _ = pool::ExAllocatePool2(POOL_FLAG_NON_PAGED, 8, 0));
     assert!(!verdict.is_clean());
     let expected = "*** bug check BAD_POOL_CALLER (0xc2) on host: an allocation of 8 bytes with tag '....': \
-                    neither may be zero\n    thread 'host driver', CPU 0, PASSIVE_LEVEL\n";
+                    neither may be zero (source: WDK, bug check 0xC2)\n    thread 'host driver', CPU 0, PASSIVE_LEVEL\n";
     assert_eq!(verdict.to_string(), expected);
 }
 

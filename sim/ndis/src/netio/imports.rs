@@ -16,12 +16,13 @@ use ndk_abi::{
     },
 };
 use nt_sim::{
-    BugCheck, Host, current,
+    BugCheck, Host, Tolerance, current,
     guest::Guest,
     image::call,
     imports,
     memory::pool::{Request, Tag},
     nt::work::on_worker,
+    verifier::undocumented_call,
     violation,
 };
 
@@ -34,7 +35,11 @@ use super::{
     stack,
     unicast::matches,
 };
-use crate::{adapter::Adapter, rules::POISON};
+use crate::{
+    adapter::Adapter,
+    network_rules::{self, broken},
+    rules::POISON,
+};
 
 /// `STATUS_BAD_NETWORK_NAME`: no answer.
 const NOT_ANSWERED: i32 = 0xC000_00CC_u32.cast_signed();
@@ -75,10 +80,6 @@ fn give_table<T: Copy>(out: Guest<usize>, rows: &[T]) -> i32 {
     }
     out.write(made.address());
     STATUS_SUCCESS
-}
-
-fn misuse(text: impl Into<String>) -> ! {
-    violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
 }
 
 /// Registers a notification; without `callback` for an event that never occurs.
@@ -277,7 +278,7 @@ imports! { IMPORTS: "netio.sys" =>
         }
         let host = this_host();
         if !host.objects.remove(NOTIFICATION, handle) {
-            misuse(format!("CancelMibChangeNotify2 of {handle:#x}, which is not a notification handle"));
+            broken(network_rules::NOTIFICATION, format!("CancelMibChangeNotify2 of {handle:#x}, which is not a notification handle"));
         }
         host.state(&ADDRESSES).cancel(handle);
         STATUS_SUCCESS
@@ -288,11 +289,11 @@ imports! { IMPORTS: "netio.sys" =>
     fn FreeMibTable(table: Guest<u8>) {
         let host = this_host();
         if !host.objects.remove(TABLE, table.address()) {
-            misuse(format!("FreeMibTable of {:#x}, which is not a MIB table", table.address()));
+            broken(network_rules::MIB_TABLE, format!("FreeMibTable of {:#x}, which is not a MIB table", table.address()));
         }
         let memory = &host.memory;
-        if let Err(broken) = memory.pool.free(&memory.physical, &memory.space, table, Some(TABLE_TAG)) {
-            violation(broken.code, broken.text);
+        if let Err(misuse) = memory.pool.free(&memory.physical, &memory.space, table, Some(TABLE_TAG)) {
+            violation(misuse.code, misuse.text);
         }
     }
 
@@ -339,7 +340,7 @@ imports! { IMPORTS: "netio.sys" =>
     [== PASSIVE_LEVEL]
     fn ResolveIpNetEntry2(row: Guest<MIB_IPNET_ROW2>, source: Guest<SOCKADDR_INET>) -> i32 {
         if current().verifies() && on_worker() {
-            misuse("ResolveIpNetEntry2 in a work item, which waits for the network on a worker thread");
+            undocumented_call(Tolerance::ResolveInWorkItem, BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, "ResolveIpNetEntry2 in a work item, which waits for the network on a worker thread");
         }
         if this_host().low_resources.fails() {
             return STATUS_NO_MEMORY;

@@ -5,10 +5,14 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use ndk_abi::wsk::WSK_REGISTRATION;
-use nt_sim::{BugCheck, Host, current, guest::Guest, services::Slot, violation};
+use nt_sim::{Host, current, guest::Guest, services::Slot};
 use parking_lot::Mutex;
 
-use crate::{adapter::Adapter, ndk::NdkAdapter};
+use crate::{
+    adapter::Adapter,
+    ndk::NdkAdapter,
+    network_rules::{self, broken},
+};
 
 /// The clients of a host.
 pub(super) static CLIENTS: Slot<Clients> = Slot::new();
@@ -45,18 +49,15 @@ pub(super) enum CaptureError {
     Version,
 }
 
-/// Reports misuse of Winsock Kernel.
-#[cold]
-pub(super) fn misuse(text: impl Into<String>) -> ! {
-    violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
-}
-
 impl Clients {
     /// Registers a client.
     pub fn register(&self, host: &Host, registration: Guest<WSK_REGISTRATION>, version: u16) {
         let address = registration.address();
         if self.0.lock().contains_key(&address) {
-            misuse(format!("WskRegister: the registration at {address:#x} is registered already"));
+            broken(
+                network_rules::REGISTERED,
+                format!("WskRegister: the registration at {address:#x} is registered already"),
+            );
         }
         let handle = host.new_handle();
         registration.write(WSK_REGISTRATION {
@@ -74,7 +75,7 @@ impl Clients {
         let again = self
             .with("WskDeregister", registration, |client| std::mem::replace(&mut client.deregistering, true));
         if again {
-            misuse("WskDeregister was called twice for a registration");
+            broken(network_rules::REGISTERED, "WskDeregister was called twice for a registration");
         }
     }
 
@@ -121,11 +122,14 @@ impl Clients {
             (client.handle, captures, client.open.len())
         });
         if captures == 0 {
-            misuse(format!("{CALL} without a WskCaptureProviderNPI that succeeded"));
+            broken(network_rules::CAPTURED, format!("{CALL} without a WskCaptureProviderNPI that succeeded"));
         }
         if captures == 1 {
             if open != 0 {
-                misuse(format!("{CALL} with {open} NDK adapters open; close them first"));
+                broken(
+                    network_rules::ADAPTERS_CLOSED,
+                    format!("{CALL} with {open} NDK adapters open; close them first"),
+                );
             }
             let _ = host.objects.remove(CAPTURED, handle);
         }
@@ -174,15 +178,23 @@ impl Clients {
             }
         };
         if mark != expected {
-            misuse(format!("{call}: the registration at {registration:?} was overwritten while registered"));
+            broken(
+                network_rules::REGISTERED,
+                format!("{call}: the registration at {registration:?} was overwritten while registered"),
+            );
         }
-        result.unwrap_or_else(|| misuse(format!("{call}: {registration:?} is not a registration")))
+        result.unwrap_or_else(|| {
+            broken(network_rules::REGISTERED, format!("{call}: {registration:?} is not a registration"))
+        })
     }
 }
 
 /// Checks the client of a call of the provider.
 pub(super) fn require_client(call: &str, handle: usize) {
     if !current().host().state(&CLIENTS).is_captured(handle) {
-        misuse(format!("{call}: {handle:#x} is not a client that has captured the provider"));
+        broken(
+            network_rules::CAPTURED,
+            format!("{call}: {handle:#x} is not a client that has captured the provider"),
+        );
     }
 }

@@ -9,8 +9,12 @@ use ndk_abi::{
 };
 use nt_sim::{current, guest::Guest, imports};
 
-use super::client::{CLIENTS, misuse, require_client};
-use crate::{adapter::adapters, ndk::NdkAdapter};
+use super::client::{CLIENTS, require_client};
+use crate::{
+    adapter::adapters,
+    ndk::NdkAdapter,
+    network_rules::{self, broken},
+};
 
 fn open(client: usize, version: NDK_VERSION, index: u32) -> Result<NdkAdapter, i32> {
     let host = current().host().clone();
@@ -50,7 +54,7 @@ imports! { FUNCTIONS: "wsk" =>
         let opened = NdkAdapter(opened);
         match host.state(&CLIENTS).closing(&host, client, opened) {
             Some(adapter) => adapter.close_ndk(opened),
-            None => misuse(format!("WskCloseNdkAdapter of {:?}, which the client has not open", opened.0)),
+            None => broken(network_rules::ADAPTERS_CLOSED, format!("WskCloseNdkAdapter of {:?}, which the client has not open", opened.0)),
         }
     }
 }

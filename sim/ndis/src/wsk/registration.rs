@@ -9,9 +9,10 @@ use ndk_abi::{
 use nt_sim::{BugCheck, Irql, current, guest::Guest, imports, nt::time::sleep, violation};
 
 use super::{
-    client::{CLIENTS, CaptureError, misuse},
+    client::{CLIENTS, CaptureError},
     tables::{TABLES, VERSION},
 };
+use crate::network_rules::{self, broken};
 
 /// Nanoseconds between two checks of a deregistration that waits.
 const POLL_INTERVAL: u64 = 1_000_000;
@@ -42,7 +43,7 @@ imports! { IMPORTS: "netio.sys" =>
                 break;
             }
             if host.world().now() >= limit {
-                misuse(format!("WskDeregister hangs: {captures} captures of the provider were not released"));
+                broken(network_rules::CAPTURED, format!("WskDeregister hangs: {captures} captures of the provider were not released"));
             }
             sleep(POLL_INTERVAL);
         }

@@ -5,7 +5,7 @@
 use ndk_abi::wsk::{WSK_PROVIDER_DISPATCH, WSK_PROVIDER_NDK_DISPATCH};
 use nt_sim::{guest::Guest, image::EntryPoints, import::Import, services::Slot};
 
-use super::client::misuse;
+use crate::network_rules::{self, broken};
 
 /// The tables of a host.
 pub(super) static TABLES: Slot<Tables> = Slot::new();
@@ -67,7 +67,10 @@ impl Tables {
     /// Checks that no client has written to the table.
     pub fn check(&self) {
         if self.provider().cast::<ProviderTable>().read() != self.contents {
-            misuse("a client has written to the provider's dispatch table, which is read-only");
+            broken(
+                network_rules::PROVIDER_TABLE,
+                "a client has written to the provider's dispatch table, which is read-only",
+            );
         }
     }
 }

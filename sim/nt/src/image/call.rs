@@ -6,7 +6,11 @@ use super::{stack, switch};
 use crate::{
     irql::Irql,
     thread::{current::current, delayed},
-    verifier::{codes::BugCheck, report::violation},
+    verifier::{
+        codes::BugCheck,
+        report::violation,
+        rules::{self, broken},
+    },
 };
 
 /// Returns the function at an address that an image passed as its `what`.
@@ -63,7 +67,8 @@ fn checked(what: &str, callback: &mut dyn FnMut()) {
     }
     let left = me.locks.borrow().len();
     if left != locks {
-        violation(
+        broken(
+            rules::LOCKS_RELEASED,
             BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
             format!(
                 "{what} was called with {locks} spin locks held and returned with {left}; it must release what it acquires"
@@ -93,7 +98,8 @@ pub fn call_ending<T>(what: &str, ending: (Irql, usize), callback: impl FnOnce()
         );
     }
     if me.verifies() && locks != ending.1 {
-        violation(
+        broken(
+            rules::LOCKS_RELEASED,
             BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
             format!("{what} returned with {locks} spin locks held; it must return with {}", ending.1),
         );

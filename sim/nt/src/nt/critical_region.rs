@@ -10,7 +10,7 @@ use crate::{
     Irql, imports,
     services::Slot,
     thread::{Thread, ThreadId, current},
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, broken, rules, violation},
 };
 
 pub(super) static REGIONS: Slot<Regions> = Slot::new();
@@ -37,7 +37,8 @@ pub(super) fn leave(me: &Thread, function: &str) {
         is_left
     };
     if !is_left && me.verifies() {
-        violation(
+        broken(
+            rules::REGION_LEFT,
             BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
             format!("{function} by a thread that is in no critical region"),
         );

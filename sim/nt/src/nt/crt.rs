@@ -10,7 +10,7 @@ use crate::{
     image::switch::on_host_stack,
     import::table::{Import, Kind},
     irql::Limit,
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, broken, rules, violation},
 };
 
 extern "efiapi" fn memcpy(target: *mut u8, source: *const u8, count: usize) -> *mut u8 {
@@ -56,7 +56,11 @@ extern "efiapi" fn chkstk() {
 
 extern "efiapi" fn c_specific_handler(_: *mut c_void, _: *mut c_void, _: *mut c_void, _: *mut c_void) -> i32 {
     on_host_stack(|| {
-        violation(BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "structured exception handling is not simulated")
+        broken(
+            rules::RAISED,
+            BugCheck::KMODE_EXCEPTION_NOT_HANDLED,
+            "structured exception handling is not simulated",
+        )
     })
 }
 

@@ -20,7 +20,7 @@ use crate::{
     imports,
     services::Slot,
     thread::{Thread, ThreadShared, current},
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, Tolerance, broken, rules, undocumented_call, violation},
 };
 
 pub(super) static DISPATCHER: Slot<Dispatcher> = Slot::new();
@@ -90,9 +90,10 @@ fn check_wait(me: &Thread, function: &str, timeout: Guest<LARGE_INTEGER>) {
 /// Checks that no thread waits for an object that is initialized again.
 pub(super) fn check_unawaited(me: &Thread, object: usize, function: &str) {
     if me.host().state(&WAITS).find(&(object..object + 1)).is_some() {
-        violation(
+        undocumented_call(
+            Tolerance::AwaitedObject,
             BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
-            format!("{function} of an object that a thread waits for"),
+            &format!("{function} of an object that a thread waits for"),
         );
     }
 }
@@ -213,8 +214,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let me = current();
         check_wait(&me, "KeWaitForMultipleObjects", timeout);
         if count > MAXIMUM_WAIT_OBJECTS || (count > THREAD_WAIT_OBJECTS && blocks == 0) {
-            violation(
-                BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+            broken(rules::WAIT_BLOCKS, BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
                 format!("KeWaitForMultipleObjects for {count} objects: more than 3 need a WaitBlockArray, more than 64 are not allowed"),
             );
         }

@@ -16,7 +16,7 @@ use crate::{
     host::Host,
     imports,
     thread::current,
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, Rule, broken, rules},
 };
 
 const REGISTRATION: &str = "EtwRegister";
@@ -29,8 +29,8 @@ const DATA: u32 = 0;
 const EVENT_METADATA: u32 = 1;
 const PROVIDER_METADATA: u32 = 2;
 
-fn misuse(text: String) -> ! {
-    violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
+fn misuse(rule: &Rule, text: impl Into<String>) -> ! {
+    broken(rule, BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
 }
 
 /// Returns the status of a call for a provider: 0 is an invalid handle, any other one must be registered.
@@ -39,7 +39,10 @@ fn status(function: &str, handle: u64) -> i32 {
         return STATUS_INVALID_HANDLE;
     }
     if !current().host().objects.contains(REGISTRATION, usize::try_from(handle).unwrap_or(0)) {
-        misuse(format!("{function} of handle {handle:#x}, which is not that of a registered provider"));
+        misuse(
+            rules::TRACE,
+            format!("{function} of handle {handle:#x}, which is not that of a registered provider"),
+        );
     }
     STATUS_SUCCESS
 }
@@ -65,7 +68,10 @@ fn write(handle: u64, event: Guest<EVENT_DESCRIPTOR>, activity: Guest<GUID>, cou
     let host = me.host();
     let Some(provider) = host.state(&SESSIONS).provider(handle) else { return result };
     if count > MOST_DATA {
-        misuse(format!("an event with {count} data descriptors; at most {MOST_DATA} are allowed"));
+        misuse(
+            rules::TRACE,
+            format!("an event with {count} data descriptors; at most {MOST_DATA} are allowed"),
+        );
     }
     let descriptor = event.read();
     let parts: Vec<_> = (0..count as usize)
@@ -78,8 +84,9 @@ fn write(handle: u64, event: Guest<EVENT_DESCRIPTOR>, activity: Guest<GUID>, cou
         })
         .collect();
     let content = if descriptor.Channel == trace_logging::CHANNEL {
-        content(&provider, &parts)
-            .unwrap_or_else(|error| misuse(format!("a malformed event of TraceLogging: {error}")))
+        content(&provider, &parts).unwrap_or_else(|error| {
+            misuse(rules::TRACE, format!("a malformed event of TraceLogging: {error}"))
+        })
     } else {
         Content { name: descriptor.Id.to_string(), fields: Vec::new() }
     };
@@ -119,7 +126,7 @@ fn set_information(host: &Host, handle: u64, class: i32, information: usize, len
         let mut traits = vec![0; length as usize];
         Guest::<u8>::from_address(information).read_bytes(&mut traits);
         if let Err(error) = trace_logging::provider(&traits) {
-            misuse(format!("EtwSetInformation of malformed traits: {error}"));
+            misuse(rules::TRACE, format!("EtwSetInformation of malformed traits: {error}"));
         }
         host.state(&SESSIONS).set_traits(handle, traits);
     }

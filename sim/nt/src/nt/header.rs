@@ -5,7 +5,7 @@
 use crate::{
     guest::Guest,
     thread::ThreadId,
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, broken, rules},
 };
 
 const TYPE: usize = 0;
@@ -54,7 +54,8 @@ pub(super) fn kind(object: usize, function: &str) -> u8 {
             | (NOTIFICATION_TIMER | SYNCHRONIZATION_TIMER, 16)
     );
     if !known {
-        violation(
+        broken(
+            rules::INITIALIZED,
             BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
             format!(
                 "{function} on an object that is not an initialized event, timer, mutex, semaphore or thread (type {kind}, size {size})"
@@ -67,7 +68,8 @@ pub(super) fn kind(object: usize, function: &str) -> u8 {
 /// Returns the address of an object, which must be of a kind with this name.
 pub(super) fn address_of<T>(object: Guest<T>, (expected, name): (u8, &str), function: &str) -> usize {
     if kind(object.address(), function) != expected {
-        violation(
+        broken(
+            rules::INITIALIZED,
             BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
             format!("{function} of an object that is no {name}"),
         );

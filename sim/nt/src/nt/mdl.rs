@@ -26,7 +26,7 @@ use crate::{
     },
     services::Slot,
     thread::{Thread, current},
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, Rule, broken, rules, violation},
 };
 
 const TAG: Tag = Tag(u32::from_le_bytes(*b"Mdl "));
@@ -113,8 +113,8 @@ impl GuestMdl {
     }
 }
 
-fn misuse(text: impl Into<String>) -> ! {
-    violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
+fn misuse(rule: &Rule, text: impl Into<String>) -> ! {
+    broken(rule, BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
 }
 
 /// Allocates pages for an MDL: fewer than `count` when memory is short, unless all are required.
@@ -145,10 +145,10 @@ fn allocate_pages(host: &Host, count: usize, limit: u64, flags: u32) -> Option<V
 fn map(me: &Thread, mdl: GuestMdl, priority: u32) -> usize {
     let host = me.host();
     if !mdl.has(MDL_PAGES_LOCKED) && !mdl.has(MDL_PARTIAL) {
-        misuse("MmMapLockedPagesSpecifyCache of an MDL whose pages are not locked");
+        misuse(rules::MDL_MAPPED, "MmMapLockedPagesSpecifyCache of an MDL whose pages are not locked");
     }
     if mdl.has(MDL_MAPPED_TO_SYSTEM_VA) || mdl.has(MDL_SOURCE_IS_NONPAGED_POOL) {
-        misuse("MmMapLockedPagesSpecifyCache of an MDL that is mapped already");
+        misuse(rules::MDL_MAPPED, "MmMapLockedPagesSpecifyCache of an MDL that is mapped already");
     }
     if host.low_resources.fails() {
         return 0;
@@ -221,7 +221,10 @@ fn free_contiguous(address: usize) {
     let host = me.host();
     let known = host.state(&CONTIGUOUS).lock().remove(&address);
     let Some((first, pages)) = known else {
-        misuse(format!("{address:#x} was freed as contiguous memory, but not allocated as such"));
+        misuse(
+            rules::PAGES_FREED,
+            format!("{address:#x} was freed as contiguous memory, but not allocated as such"),
+        );
     };
     pool::check_contents(&me, address..address + pages * PAGE_SIZE);
     let _ = host.objects.remove(CONTIGUOUS_MEMORY, address);
@@ -267,7 +270,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     fn IoFreeMdl(mdl: Guest<MDL>) {
         let mdl = GuestMdl(mdl);
         if mdl.has(MDL_MAPPED_TO_SYSTEM_VA) && !mdl.has(MDL_PARTIAL) {
-            misuse("IoFreeMdl of an MDL that is still mapped; call MmUnmapLockedPages first");
+            misuse(rules::MDL_FREED, "IoFreeMdl of an MDL that is still mapped; call MmUnmapLockedPages first");
         }
         if mdl.has(MDL_PAGES_LOCKED) && !mdl.has(MDL_PARTIAL) {
             violation(BugCheck::DRIVER_LEFT_LOCKED_PAGES, "IoFreeMdl of an MDL whose pages are still locked; call MmUnlockPages first");
@@ -283,7 +286,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let end = begin + source.byte_count() as usize;
         let length = if length == 0 { u32::try_from(end.saturating_sub(address)).unwrap_or(0) } else { length };
         if address < begin || address + length as usize > end {
-            misuse("IoBuildPartialMdl for a range that is not inside the source MDL");
+            misuse(rules::MDL_PARTIAL, "IoBuildPartialMdl for a range that is not inside the source MDL");
         }
         let next = target.next();
         target.initialize(address, length);
@@ -307,10 +310,10 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let mdl = GuestMdl(mdl);
         let me = current();
         if let Some(name) = me.host().memory.paged.explain(mdl.start() + mdl.byte_offset() as usize) {
-            misuse(format!("MmBuildMdlForNonPagedPool of pageable memory ({name}); call MmProbeAndLockPages"));
+            misuse(rules::MDL_NONPAGED, format!("MmBuildMdlForNonPagedPool of pageable memory ({name}); call MmProbeAndLockPages"));
         }
         if !mdl.fill(me.host()) {
-            misuse("MmBuildMdlForNonPagedPool of memory that is not nonpaged pool");
+            misuse(rules::MDL_NONPAGED, "MmBuildMdlForNonPagedPool of memory that is not nonpaged pool");
         }
         mdl.set_mapped(mdl.start() + mdl.byte_offset() as usize);
         mdl.set_flags(mdl.flags() | MDL_SOURCE_IS_NONPAGED_POOL);
@@ -322,16 +325,16 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let _ = operation;
         let mdl = GuestMdl(mdl);
         if mode != 0 {
-            misuse("MmProbeAndLockPages of user memory: this simulation has none");
+            misuse(rules::HOST_MEMORY, "MmProbeAndLockPages of user memory: this simulation has none");
         }
         if mdl.has(MDL_SOURCE_IS_NONPAGED_POOL) {
-            misuse("MmProbeAndLockPages of an MDL that MmBuildMdlForNonPagedPool built");
+            misuse(rules::MDL_LOCKED, "MmProbeAndLockPages of an MDL that MmBuildMdlForNonPagedPool built");
         }
         if mdl.has(MDL_PAGES_LOCKED) {
-            misuse("MmProbeAndLockPages of an MDL whose pages are locked already");
+            misuse(rules::MDL_LOCKED, "MmProbeAndLockPages of an MDL whose pages are locked already");
         }
         if !mdl.fill(current().host()) {
-            misuse("MmProbeAndLockPages of memory that is not mapped");
+            misuse(rules::MDL_LOCKED, "MmProbeAndLockPages of memory that is not mapped");
         }
         mdl.set_flags(mdl.flags() | MDL_PAGES_LOCKED);
     }
@@ -341,7 +344,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     fn MmUnlockPages(mdl: Guest<MDL>) {
         let mdl = GuestMdl(mdl);
         if !mdl.has(MDL_PAGES_LOCKED) {
-            misuse("MmUnlockPages of an MDL whose pages are not locked");
+            misuse(rules::MDL_LOCKED, "MmUnlockPages of an MDL whose pages are not locked");
         }
         let me = current();
         if mdl.has(MDL_MAPPED_TO_SYSTEM_VA) {
@@ -364,11 +367,11 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     ) -> usize {
         let _ = (cache, requested);
         if mode != 0 {
-            misuse("MmMapLockedPagesSpecifyCache into user memory: this simulation has none");
+            misuse(rules::HOST_MEMORY, "MmMapLockedPagesSpecifyCache into user memory: this simulation has none");
         }
         let address = map(&current(), GuestMdl(mdl), priority);
         if address == 0 && bug_check != 0 {
-            misuse("MmMapLockedPagesSpecifyCache failed, and BugCheckOnFailure is TRUE");
+            misuse(rules::MDL_MAPPED, "MmMapLockedPagesSpecifyCache failed, and BugCheckOnFailure is TRUE");
         }
         address
     }
@@ -379,7 +382,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let me = current();
         let mdl = GuestMdl(mdl);
         if !me.host().objects.remove(MAPPING, address) || mdl.mapped() != address {
-            misuse(format!("MmUnmapLockedPages of {address:#x}, at which this MDL is not mapped"));
+            misuse(rules::MDL_MAPPED, format!("MmUnmapLockedPages of {address:#x}, at which this MDL is not mapped"));
         }
         unmap(&me, mdl);
     }
@@ -427,7 +430,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let host = me.host();
         let mdl = GuestMdl(mdl);
         if !host.objects.remove("MmAllocatePagesForMdlEx", mdl.0.address()) {
-            misuse("MmFreePagesFromMdl of an MDL that MmAllocatePagesForMdlEx did not allocate");
+            misuse(rules::PAGES_FREED, "MmFreePagesFromMdl of an MDL that MmAllocatePagesForMdlEx did not allocate");
         }
         if mdl.has(MDL_MAPPED_TO_SYSTEM_VA) {
             let _ = host.objects.remove(MAPPING, mdl.mapped());

@@ -13,7 +13,7 @@ use crate::{
     guest::Guest,
     imports,
     thread::{Thread, current},
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, broken, rules, violation},
 };
 
 fn address(mutex: Guest<KMUTANT>, function: &str) -> usize {
@@ -63,8 +63,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
             is_held.then_some(old)
         };
         let Some(old) = me.host().state(&WAITS).signal(&me, object, release) else {
-            violation(
-                BugCheck::KMODE_EXCEPTION_NOT_HANDLED,
+            broken(rules::MUTEX_OWNER, BugCheck::KMODE_EXCEPTION_NOT_HANDLED,
                 "KeReleaseMutex by a thread that does not hold the mutex",
             );
         };

@@ -10,7 +10,7 @@ use crate::{
     guest::Guest,
     imports,
     thread::{Thread, current},
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, broken, rules},
 };
 
 /// `FAST_MUTEX`: the count is 1 while the mutex is free.
@@ -53,7 +53,8 @@ impl Kind {
 
     fn acquire(self, me: &Thread, mutex: Guest<u8>) {
         if owner(mutex).read() == number(me) {
-            violation(
+            broken(
+                rules::FAST_MUTEX,
                 BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
                 format!("{} was acquired by the thread that holds it already: deadlock", self.0),
             );
@@ -73,7 +74,8 @@ impl Kind {
 
     fn release(self, me: &Thread, mutex: Guest<u8>) {
         if owner(mutex).read() != number(me) {
-            violation(
+            broken(
+                rules::FAST_MUTEX,
                 BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
                 format!("{} was released by a thread that does not hold it", self.0),
             );
@@ -90,7 +92,8 @@ fn old_irql(mutex: Guest<u8>) -> Guest<u32> {
 /// Reports a call that requires that the thread gets no normal kernel APCs.
 fn check_region(me: &Thread, function: &str) {
     if me.verifies() && !critical_region::is_inside(me) {
-        violation(
+        broken(
+            rules::FAST_MUTEX_UNSAFE,
             BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
             format!("{function} outside of a critical region, below APC_LEVEL"),
         );

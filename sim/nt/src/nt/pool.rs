@@ -17,7 +17,7 @@ use crate::{
     imports,
     memory::pool::{Request, Tag},
     thread::{Thread, current},
-    verifier::{BugCheck, Tolerance, report::finding, violation},
+    verifier::{BugCheck, Tolerance, broken, report::finding, rules, undocumented_call, violation},
 };
 
 /// Allocates for the image; returns null when memory is exhausted or a failure is injected.
@@ -47,7 +47,8 @@ pub(super) fn free(me: &Thread, block: Guest<u8>, tag: Option<Tag>) {
         check_contents(me, block.address()..block.address() + size);
     }
     if me.irql() > Irql::APC_LEVEL && memory.paged.explain(block.address()).is_some() {
-        violation(
+        broken(
+            rules::PAGED_FREED,
             BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
             format!("paged pool was freed at {}; allowed: <= APC_LEVEL", me.irql()),
         );
@@ -90,13 +91,15 @@ pub fn check_contents(me: &Thread, range: std::ops::Range<usize>) {
         );
     }
     if host.state(&WAITS).find(&range).is_some() {
-        violation(
+        undocumented_call(
+            Tolerance::AwaitedObject,
             BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
             "freed memory contains an event or timer that a thread waits for",
         );
     }
     if host.state(&RESOURCES).find(&range).is_some() {
-        violation(
+        broken(
+            rules::RESOURCE_LIFE,
             BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
             "freed memory contains a resource; call ExDeleteResourceLite first",
         );
@@ -108,7 +111,8 @@ pub fn check_contents(me: &Thread, range: std::ops::Range<usize>) {
         );
     }
     if me.locks.borrow().iter().any(|held| range.contains(&held.address)) {
-        violation(
+        broken(
+            rules::LOCK_FREED,
             BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
             "freed memory contains a spin lock that is held",
         );
@@ -126,7 +130,8 @@ fn check_paged(me: &Thread) {
 }
 
 fn executable() -> ! {
-    violation(
+    broken(
+        rules::EXECUTABLE_POOL,
         BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
         "executable pool was allocated; use nonexecutable pool (POOL_FLAG_NON_PAGED)",
     )
@@ -174,7 +179,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
             me.host().memory.pool.make_pageable(block);
         }
         if block.is_null() && flags & POOL_FLAG_RAISE_ON_FAILURE != 0 {
-            violation(BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "a pool allocation with POOL_FLAG_RAISE_ON_FAILURE failed; exceptions are not simulated");
+            broken(rules::RAISED, BugCheck::KMODE_EXCEPTION_NOT_HANDLED, "a pool allocation with POOL_FLAG_RAISE_ON_FAILURE failed; exceptions are not simulated");
         }
         block
     }

@@ -12,7 +12,7 @@ use crate::{
     imports,
     services::Slot,
     thread::{Thread, ThreadId, current},
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, Rule, broken, rules},
 };
 
 pub(super) static PUSH_LOCKS: Slot<PushLocks> = Slot::new();
@@ -24,8 +24,8 @@ pub struct PushLocks(Mutex<HashMap<usize, Vec<ThreadId>>>);
 /// Value of a lock that a thread has alone; otherwise twice the number of those that share it.
 const EXCLUSIVE: usize = 1;
 
-fn misuse(text: impl Into<String>) -> ! {
-    violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
+fn misuse(rule: &Rule, text: impl Into<String>) -> ! {
+    broken(rule, BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
 }
 
 fn acquire(lock: Guest<usize>, is_exclusive: bool, function: &str) {
@@ -33,11 +33,14 @@ fn acquire(lock: Guest<usize>, is_exclusive: bool, function: &str) {
     let holders = &me.host().state(&PUSH_LOCKS).0;
     if me.verifies() {
         if !critical_region::is_inside(&me) {
-            misuse(format!("{function} outside of a critical region"));
+            misuse(rules::PUSH_LOCK, format!("{function} outside of a critical region"));
         }
         let holds = holders.lock().get(&lock.address()).is_some_and(|threads| threads.contains(&me.id()));
         if holds {
-            misuse(format!("{function} by a thread that holds the push lock already: deadlock"));
+            misuse(
+                rules::PUSH_LOCK,
+                format!("{function} by a thread that holds the push lock already: deadlock"),
+            );
         }
     }
     me.host().state(&DISPATCHER).wait(&me, lock.address(), || {
@@ -68,7 +71,7 @@ fn release(lock: Guest<usize>, is_exclusive: bool, function: &str) {
     let me = current();
     let is_held = (lock.read() == EXCLUSIVE) == is_exclusive && end_hold(&me, lock.address());
     if !is_held {
-        misuse(format!("{function} of a push lock that the thread does not hold so"));
+        misuse(rules::PUSH_LOCK, format!("{function} of a push lock that the thread does not hold so"));
     }
     me.host().state(&DISPATCHER).signal(&me, lock.address(), || {
         lock.write(if is_exclusive { 0 } else { lock.read() - 2 });

@@ -21,7 +21,7 @@ use crate::{
     imports,
     services::Slot,
     thread::{Thread, ThreadId, current},
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, Rule, broken, rules, violation},
 };
 
 pub(super) static RESOURCES: Slot<Resources> = Slot::new();
@@ -91,19 +91,24 @@ impl Resources {
     }
 }
 
-fn misuse(text: impl Into<String>) -> ! {
-    violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
+fn misuse(rule: &Rule, text: impl Into<String>) -> ! {
+    broken(rule, BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
 }
 
 /// Changes the state of a resource, which must be initialized.
 fn with<T>(me: &Thread, resource: usize, function: &str, change: impl FnOnce(&mut State) -> T) -> T {
     let changed = me.host().state(&RESOURCES).0.lock().get_mut(&resource).map(change);
-    changed.unwrap_or_else(|| misuse(format!("{function} of a resource that is not initialized")))
+    changed.unwrap_or_else(|| {
+        misuse(rules::RESOURCE_LIFE, format!("{function} of a resource that is not initialized"))
+    })
 }
 
 fn check_region(me: &Thread, function: &str) {
     if me.verifies() && !is_inside(me) {
-        misuse(format!("{function} outside of a critical region; call KeEnterCriticalRegion first"));
+        misuse(
+            rules::RESOURCE_REGION,
+            format!("{function} outside of a critical region; call KeEnterCriticalRegion first"),
+        );
     }
 }
 
@@ -118,7 +123,10 @@ fn acquire(resource: usize, wait: u8, access: Access, function: &str) -> u8 {
     if access == Access::Exclusive
         && with(&me, resource, function, |state| state.holders.contains_key(&thread))
     {
-        misuse(format!("{function} by a thread that holds the resource shared: deadlock"));
+        misuse(
+            rules::RESOURCE_ACCESS,
+            format!("{function} by a thread that holds the resource shared: deadlock"),
+        );
     }
     with(&me, resource, function, |state| *state.waiters(access) += 1);
     me.host().state(&DISPATCHER).wait(&me, resource, || {
@@ -156,7 +164,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let me = current();
         let host = me.host();
         if host.state(&RESOURCES).0.lock().insert(resource, State::default()).is_some() {
-            misuse("ExInitializeResourceLite of a resource that is initialized");
+            misuse(rules::RESOURCE_LIFE, "ExInitializeResourceLite of a resource that is initialized");
         }
         host.objects.add("ExInitializeResourceLite", resource);
         STATUS_SUCCESS
@@ -167,7 +175,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     fn ExDeleteResourceLite(resource: usize) -> i32 {
         let me = current();
         if with(&me, resource, "ExDeleteResourceLite", |state| state.is_used()) {
-            misuse("ExDeleteResourceLite of a resource that a thread holds or waits for");
+            misuse(rules::RESOURCE_LIFE, "ExDeleteResourceLite of a resource that a thread holds or waits for");
         }
         me.host().state(&RESOURCES).0.lock().remove(&resource);
         let _ = me.host().objects.remove("ExInitializeResourceLite", resource);
@@ -231,7 +239,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
             is_held
         });
         if !is_shared {
-            misuse("ExConvertExclusiveToSharedLite of a resource that the thread does not hold exclusively");
+            misuse(rules::RESOURCE_ACCESS, "ExConvertExclusiveToSharedLite of a resource that the thread does not hold exclusively");
         }
     }
 

@@ -10,7 +10,7 @@ use crate::{
     imports,
     memory::pool::{Request, Tag},
     thread::current,
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, broken, rules},
 };
 
 const ACTIVE: usize = 1;
@@ -50,7 +50,8 @@ fn release(function: &str, reference: Guest<EX_RUNDOWN_REF>, owners: u32) {
         held
     });
     if !held {
-        violation(
+        broken(
+            rules::RUNDOWN,
             BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
             format!("{function} without a matching acquisition"),
         );

@@ -13,7 +13,7 @@ use crate::{
     guest::Guest,
     imports,
     thread::current,
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, broken, rules},
 };
 
 /// Offset of `KSEMAPHORE.Limit`.
@@ -32,8 +32,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
             check_unawaited(&me, semaphore.address(), "KeInitializeSemaphore");
         }
         if count < 0 || limit < 1 || count > limit {
-            violation(
-                BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+            broken(rules::SEMAPHORE_COUNT, BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
                 format!("KeInitializeSemaphore with the count {count} and the limit {limit}"),
             );
         }
@@ -60,8 +59,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         };
         let (old, is_added) = me.host().state(&WAITS).signal(&me, object, add);
         if !is_added {
-            violation(
-                BugCheck::KMODE_EXCEPTION_NOT_HANDLED,
+            broken(rules::SEMAPHORE_COUNT, BugCheck::KMODE_EXCEPTION_NOT_HANDLED,
                 format!("KeReleaseSemaphore adds {adjustment} to the count {old}, and its limit is {limit}"),
             );
         }

@@ -25,7 +25,7 @@ use crate::{
         current::{Current, HeldLock, Thread, current, try_current},
         quick_level::QuickLevel,
     },
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, broken, rules, violation},
 };
 
 /// A lock that is not acquired in this time, in nanoseconds, is considered never released.
@@ -172,7 +172,8 @@ fn check_order(me: Current, lock: Guest<KSPIN_LOCK>) {
         })
     };
     if clash {
-        violation(
+        broken(
+            rules::LOCK_ORDER,
             BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
             "lock order: this spin lock was acquired while another is held that was acquired inside it before; the two can deadlock",
         );

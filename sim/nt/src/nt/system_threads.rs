@@ -23,7 +23,7 @@ use crate::{
     image, imports,
     services::Slot,
     thread::current,
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, broken, rules},
 };
 
 pub(super) static SYSTEM_THREADS: Slot<SystemThreads> = Slot::new();
@@ -73,8 +73,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     ) -> i32 {
         let _ = (access, attributes, client);
         if ![IO_TYPE_DEVICE, IO_TYPE_DRIVER].contains(&object.read()) {
-            violation(
-                BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
+            broken(rules::THREAD_OWNER, BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
                 "IoCreateSystemThread for an object that is neither a device nor a driver",
             );
         }

@@ -23,7 +23,7 @@ use crate::{
     image, imports,
     services::Slot,
     thread::{Thread, ThreadId, current},
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, Rule, broken, rules},
 };
 
 pub(super) static THREAD_OBJECTS: Slot<ThreadObjects> = Slot::new();
@@ -82,12 +82,12 @@ fn end(me: &Thread) -> bool {
     true
 }
 
-fn misuse(text: impl Into<String>) -> ! {
-    violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
+fn misuse(rule: &Rule, text: impl Into<String>) -> ! {
+    broken(rule, BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
 }
 
 fn unreferenced(function: &str, object: usize) -> ! {
-    misuse(format!("{function} of {object:#x}, to which the driver has no reference"))
+    misuse(rules::REFERENCES, format!("{function} of {object:#x}, to which the driver has no reference"))
 }
 
 /// Calls `use_it` with the priority of a driver's thread, which it may change. Priorities have no effect on what runs.
@@ -96,7 +96,10 @@ fn with_priority<T>(function: &str, object: usize, use_it: impl FnOnce(&mut i32)
     let mut table = me.host().state(&THREAD_OBJECTS).0.lock();
     if !table.running.contains_key(&object) && !table.references.contains_key(&object) {
         drop(table);
-        misuse(format!("{function} of {object:#x}, which is no thread of PsCreateSystemThread"));
+        misuse(
+            rules::THREAD,
+            format!("{function} of {object:#x}, which is no thread of PsCreateSystemThread"),
+        );
     }
     use_it(table.priorities.entry(object).or_insert(START_PRIORITY))
 }
@@ -171,7 +174,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let _ = status;
         let me = current();
         if !end(&me) {
-            misuse("PsTerminateSystemThread on a thread that PsCreateSystemThread has not started");
+            misuse(rules::THREAD, "PsTerminateSystemThread on a thread that PsCreateSystemThread has not started");
         }
         let world = Arc::clone(me.world());
         world.clock.park_forever(me.shared())
@@ -181,7 +184,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     [<= DISPATCH_LEVEL]
     fn KeSetPriorityThread(thread: usize, priority: i32) -> i32 {
         if !(1..=HIGHEST_PRIORITY).contains(&priority) {
-            misuse(format!("KeSetPriorityThread to {priority}: LOW_PRIORITY is the system's, and the highest is 31"));
+            misuse(rules::PRIORITY, format!("KeSetPriorityThread to {priority}: LOW_PRIORITY is the system's, and the highest is 31"));
         }
         with_priority("KeSetPriorityThread", thread, |current| std::mem::replace(current, priority))
     }

@@ -21,7 +21,7 @@ use crate::{
     image, imports,
     services::Slot,
     thread::{JoinHandle, ThreadShared, current},
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, Rule, broken, rules, violation},
 };
 
 pub(super) static WORK: Slot<Queue> = Slot::new();
@@ -161,8 +161,8 @@ impl QueuedItems {
 
 const IO_WORK_ITEM: &str = "IoAllocateWorkItem";
 
-fn misuse(text: &str) -> ! {
-    violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
+fn misuse(rule: &Rule, text: impl Into<String>) -> ! {
+    broken(rule, BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
 }
 
 /// Form of a work item's routine.
@@ -228,8 +228,10 @@ fn queue_io_work_item(function: &str, handle: usize, routine: Routine, context: 
             host.state(&IO_WORK_ITEMS).routines.lock().push(routine.address());
             host.queue_work(move || run_io_work_item(handle, routine, context));
         }
-        Some(true) => misuse(&format!("{function} of a work item that is queued already")),
-        None => misuse(&format!("{function} of a work item that was not allocated or is freed")),
+        Some(true) => misuse(rules::WORK_ITEM, format!("{function} of a work item that is queued already")),
+        None => {
+            misuse(rules::WORK_ITEM, format!("{function} of a work item that was not allocated or is freed"))
+        }
     }
 }
 
@@ -272,8 +274,8 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
             Some(item) if !item.queued => {
                 let _ = host.objects.remove(IO_WORK_ITEM, handle);
             }
-            Some(_) => misuse("IoFreeWorkItem of a work item that is queued"),
-            None => misuse("IoFreeWorkItem of a work item that was not allocated or is freed"),
+            Some(_) => misuse(rules::WORK_ITEM, "IoFreeWorkItem of a work item that is queued"),
+            None => misuse(rules::WORK_ITEM, "IoFreeWorkItem of a work item that was not allocated or is freed"),
         }
     }
 
@@ -282,7 +284,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     fn ExQueueWorkItem(item: Guest<WORK_QUEUE_ITEM>, kind: i32) {
         let _ = kind;
         if item.read().WorkerRoutine.is_none() {
-            misuse("ExQueueWorkItem of a work item whose WorkerRoutine is null");
+            misuse(rules::WORK_ITEM, "ExQueueWorkItem of a work item whose WorkerRoutine is null");
         }
         let me = current();
         if !me.host().state(&QUEUED_ITEMS).0.lock().insert(item.address()) {
@@ -293,7 +295,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
             let item = item.read();
             // From here on the image may free the item, and queue it again.
             current().host().state(&QUEUED_ITEMS).0.lock().remove(&address);
-            let Some(routine) = item.WorkerRoutine else { misuse("a queued work item's WorkerRoutine became null") };
+            let Some(routine) = item.WorkerRoutine else { misuse(rules::WORK_ITEM, "a queued work item's WorkerRoutine became null") };
             // SAFETY: the argument that the image passed for this call.
             image::call("a work item routine", || unsafe { routine(item.Parameter) });
         });

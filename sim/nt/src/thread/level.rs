@@ -5,7 +5,11 @@
 use super::current::Thread;
 use crate::{
     irql::Irql,
-    verifier::{codes::BugCheck, report::violation},
+    verifier::{
+        codes::BugCheck,
+        report::violation,
+        rules::{self, broken},
+    },
 };
 
 impl Thread {
@@ -66,7 +70,8 @@ impl Thread {
     fn check_no_lock_held(&self, level: Irql) {
         let held = self.locks.borrow().len();
         if held != 0 {
-            violation(
+            broken(
+                rules::LOCKS_RELEASED,
                 BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
                 format!(
                     "the IRQL was lowered to {level} while {held} spin lock(s) are held; release them first"

@@ -11,6 +11,7 @@
 //! | [`codes`] | bug check codes |
 //! | [`verdict`] | a violation, and the verdict of a simulation |
 //! | [`report`] | reporting a violation of the calling thread |
+//! | [`rules`] | the rules, the pages that state them, and the reports of their violations |
 //! | [`objects`] | objects the image must release before it unloads |
 //! | [`low_resources`] | allocations that fail on purpose |
 //! | [`tolerance`] | faults of an image that are recorded, but are no violations |
@@ -19,10 +20,12 @@ pub mod codes;
 pub mod low_resources;
 pub mod objects;
 pub mod report;
+pub mod rules;
 pub mod tolerance;
 pub mod verdict;
 
 pub use codes::BugCheck;
-pub use report::{undocumented, violation};
+pub use report::{undocumented, undocumented_call, violation};
+pub use rules::{Rule, broken};
 pub use tolerance::{Tolerance, Tolerances};
 pub use verdict::{Verdict, Violation};

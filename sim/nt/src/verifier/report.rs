@@ -16,10 +16,16 @@ use crate::{
 
 /// Reports a violation of the calling thread and stops it forever.
 ///
+/// Its source is the page of the bug check, unless the text names another one.
+///
 /// Must not be called while a host-side mutex is held.
 #[cold]
 pub fn violation(code: BugCheck, text: impl Into<String>) -> ! {
-    report(code, text.into(), stack::capture())
+    let mut text = text.into();
+    if !text.contains("(source: ") {
+        text = format!("{text} (source: WDK, bug check {:#X})", code.0).replace("0X", "0x");
+    }
+    report(code, text, stack::capture())
 }
 
 /// Records a violation without stopping the thread: of a driver that has ended, or one that is `tolerated`.
@@ -60,6 +66,17 @@ pub fn undocumented(fault: Tolerance, tolerates: Tolerances, code: BugCheck, tex
     if !me.world().has_tolerated(host.as_deref(), &text) {
         finding(code, text, stack, true);
     }
+}
+
+/// Reports an [`undocumented`] breach by the image that has called the kernel.
+///
+/// Must not be called while a host-side mutex is held.
+#[cold]
+pub fn undocumented_call(fault: Tolerance, code: BugCheck, text: &str) {
+    let me = current();
+    let caller = stack::capture().innermost();
+    let image = me.try_host().zip(caller).and_then(|(host, caller)| host.images().find(caller));
+    undocumented(fault, image.map_or(Tolerances::NONE, |image| image.tolerates()), code, text);
 }
 
 /// Reports a [`violation`] with a stack that was walked elsewhere.

@@ -54,10 +54,14 @@ pub enum Tolerance {
     DmaInUse,
     /// Shared memory of 0 bytes.
     EmptyMemory,
+    /// An event or a timer freed or initialized while a thread waits for it.
+    AwaitedObject,
+    /// `ResolveIpNetEntry2` in a work item.
+    ResolveInWorkItem,
 }
 
 impl Tolerance {
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::Assertions,
         Self::UseAfterFree,
         Self::Leaks,
@@ -80,6 +84,8 @@ impl Tolerance {
         Self::Dma32,
         Self::DmaInUse,
         Self::EmptyMemory,
+        Self::AwaitedObject,
+        Self::ResolveInWorkItem,
     ];
 
     /// Returns the name, as [`Tolerances::from_str`] reads it.
@@ -108,6 +114,8 @@ impl Tolerance {
             Self::Dma32 => "dma-32",
             Self::DmaInUse => "dma-in-use",
             Self::EmptyMemory => "empty-memory",
+            Self::AwaitedObject => "awaited-object",
+            Self::ResolveInWorkItem => "resolve-in-work-item",
         }
     }
 }

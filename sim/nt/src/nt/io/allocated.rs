@@ -12,26 +12,26 @@ use crate::{
     guest::Guest,
     imports,
     thread::{Thread, current},
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, Rule, broken, rules, violation},
 };
 
 const IRP_OBJECT: &str = "IoAllocateIrp";
 
-fn iomanager(text: impl Into<String>) -> ! {
-    violation(BugCheck::DRIVER_VERIFIER_IOMANAGER_VIOLATION, text)
+fn iomanager(rule: &Rule, text: impl Into<String>) -> ! {
+    broken(rule, BugCheck::DRIVER_VERIFIER_IOMANAGER_VIOLATION, text)
 }
 
 /// Returns the request of an IRP that a driver allocated and that no driver has.
 fn idle(me: &Thread, irp: Guest<IRP>, function: &str) -> std::sync::Arc<IoRequest> {
     let address = irp.address();
     let Some(request) = request::find(me.host(), address) else {
-        iomanager(format!("{function} of {address:#x}, which is not an IRP"));
+        iomanager(rules::REQUEST, format!("{function} of {address:#x}, which is not an IRP"));
     };
     if !request.is_of_a_driver() {
-        iomanager(format!("{function} of an IRP that IoAllocateIrp has not returned"));
+        iomanager(rules::OWN_REQUEST, format!("{function} of an IRP that IoAllocateIrp has not returned"));
     }
     if request.is_in_use() {
-        iomanager(format!("{function} of an IRP that is in use by a driver"));
+        iomanager(rules::OWN_REQUEST, format!("{function} of an IRP that is in use by a driver"));
     }
     request
 }
@@ -44,7 +44,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let me = current();
         let host = me.host();
         if locations < 1 {
-            iomanager(format!("IoAllocateIrp with {locations} stack locations"));
+            iomanager(rules::OWN_REQUEST, format!("IoAllocateIrp with {locations} stack locations"));
         }
         if host.low_resources.fails() {
             return Guest::null();

@@ -11,11 +11,11 @@ use crate::{
     imports,
     nt::thread_objects,
     thread::current,
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, Rule, broken, rules},
 };
 
-fn misuse(text: impl Into<String>) -> ! {
-    violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
+fn misuse(rule: &Rule, text: impl Into<String>) -> ! {
+    broken(rule, BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
 }
 
 /// Attaches a device for `function`; returns the device below, or 0.
@@ -24,13 +24,16 @@ fn attach(source: usize, target: usize, function: &str) -> usize {
     let result = me.host().state(&DEVICES).lock().attach(source, target);
     match result {
         Ok(below) => below.unwrap_or(0),
-        Err(reason) => misuse(format!("{function} of {source:#x}, {reason}")),
+        Err(reason) => misuse(rules::ATTACHED, format!("{function} of {source:#x}, {reason}")),
     }
 }
 
 fn top(host: &Host, device: usize, function: &str) -> usize {
     let top = host.state(&DEVICES).lock().top(device);
-    top.map_or_else(|| misuse(format!("{function} of {device:#x}, which is no device")), |(top, _)| top)
+    top.map_or_else(
+        || misuse(rules::ATTACHED, format!("{function} of {device:#x}, which is no device")),
+        |(top, _)| top,
+    )
 }
 
 imports! { IMPORTS: "ntoskrnl.exe" =>
@@ -62,7 +65,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let host = me.host();
         let detached = host.state(&DEVICES).lock().detach(target.address());
         match detached {
-            Err(NotAttached) => misuse(format!(
+            Err(NotAttached) => misuse(rules::ATTACHED, format!(
                 "IoDetachDevice of {:#x}, to which no device is attached",
                 target.address()
             )),

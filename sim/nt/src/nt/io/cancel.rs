@@ -14,7 +14,7 @@ use crate::{
     image, imports,
     nt::spin_lock,
     thread::current,
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, broken, rules},
 };
 
 /// Cancels a request: calls its cancel routine if it has one; returns `false` when it has none or is completed.
@@ -49,8 +49,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     [<= DISPATCH_LEVEL]
     fn IoCancelIrp(irp: Guest<IRP>) -> u8 {
         let Some(request) = request::find(current().host(), irp.address()) else {
-            violation(
-                BugCheck::DRIVER_VERIFIER_IOMANAGER_VIOLATION,
+            broken(rules::REQUEST, BugCheck::DRIVER_VERIFIER_IOMANAGER_VIOLATION,
                 format!("IoCancelIrp of {:#x}, which is not an IRP that a driver was given", irp.address()),
             );
         };

@@ -17,7 +17,7 @@ use crate::{
     image, imports,
     nt::mdl,
     thread::{Thread, current},
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, Rule, broken, rules, violation},
 };
 
 /// A status of severity "error". A request that ends with one has no output.
@@ -25,8 +25,8 @@ fn is_error(status: i32) -> bool {
     status.cast_unsigned() >> 30 == 3
 }
 
-fn iomanager(text: impl Into<String>) -> ! {
-    violation(BugCheck::DRIVER_VERIFIER_IOMANAGER_VIOLATION, text)
+fn iomanager(rule: &Rule, text: impl Into<String>) -> ! {
+    broken(rule, BugCheck::DRIVER_VERIFIER_IOMANAGER_VIOLATION, text)
 }
 
 fn completed_again(irp: usize) -> ! {
@@ -64,20 +64,24 @@ fn output_objection(request: &IoRequest) -> Option<String> {
 fn check(me: &Thread, request: &IoRequest) {
     let held = me.locks.borrow().len();
     if held != 0 {
-        violation(
+        broken(
+            rules::LOCKS_AT_COMPLETION,
             BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
             format!("IoCompleteRequest was called with {held} spin lock(s) held; release them first"),
         );
     }
     if request.is_below_call_of(me.id()) {
-        iomanager("a request was completed by a driver that passed it on and does not have it");
+        iomanager(
+            rules::REQUEST_COMPLETED,
+            "a request was completed by a driver that passed it on and does not have it",
+        );
     }
     let is_with_a_driver = request.with_irp(|irp| irp.current() <= irp.locations()).unwrap_or(false);
     if !is_with_a_driver {
         return;
     }
     if let Some(text) = objection(request).or_else(|| output_objection(request)) {
-        iomanager(text);
+        iomanager(rules::REQUEST_COMPLETED, text);
     }
 }
 
@@ -104,10 +108,14 @@ fn call_routine(me: &Thread, request: &IoRequest, step: &Step) -> bool {
     }
     let is_marked = request.with_irp(|irp| step.is_last || irp.is_pending_at(irp.current()));
     match is_marked {
-        None => iomanager(format!(
-            "a completion routine freed its IRP and returned {returned:#x} instead of STATUS_MORE_PROCESSING_REQUIRED"
-        )),
+        None => iomanager(
+            rules::COMPLETION_ROUTINE,
+            format!(
+                "a completion routine freed its IRP and returned {returned:#x} instead of STATUS_MORE_PROCESSING_REQUIRED"
+            ),
+        ),
         Some(false) if me.verifies() && step.left.is_marked_pending => iomanager(
+            rules::COMPLETION_ROUTINE,
             "a completion routine did not call IoMarkIrpPending although PendingReturned was set in its IRP",
         ),
         Some(_) => true,
@@ -123,7 +131,10 @@ pub(super) fn complete(irp: Guest<IRP>) {
         if request::is_completed(host, address) {
             completed_again(address);
         }
-        iomanager(format!("{address:#x} was completed, which is not an IRP that a driver was given"));
+        iomanager(
+            rules::REQUEST,
+            format!("{address:#x} was completed, which is not an IRP that a driver was given"),
+        );
     };
     if me.verifies() {
         check(&me, &request);
@@ -146,6 +157,7 @@ pub(super) fn complete(irp: Guest<IRP>) {
         Memory::Program(memory) => finish(host, &request, memory),
         Memory::Freed => {}
         Memory::Driver => iomanager(
+            rules::OWN_REQUEST,
             "an IRP of IoAllocateIrp was completed by all drivers; its completion routine must keep it (STATUS_MORE_PROCESSING_REQUIRED)",
         ),
     }

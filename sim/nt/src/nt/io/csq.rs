@@ -22,7 +22,7 @@ use crate::{
     nt::spin_lock,
     services::Slot,
     thread::current,
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, Rule, broken, rules},
 };
 
 /// The cancel routine of requests in queues.
@@ -47,8 +47,8 @@ type PeekNextIrp = unsafe extern "efiapi" fn(usize, *mut IRP, usize) -> *mut IRP
 type AcquireLock = unsafe extern "efiapi" fn(usize, *mut u8);
 type ReleaseLock = unsafe extern "efiapi" fn(usize, u8);
 
-fn misuse(text: impl Into<String>) -> ! {
-    violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
+fn misuse(rule: &Rule, text: impl Into<String>) -> ! {
+    broken(rule, BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
 }
 
 fn kind(structure: usize) -> Guest<u32> {
@@ -86,7 +86,10 @@ impl Queue {
     /// Returns the queue that a driver passed to `function`.
     fn new(address: usize, function: &str) -> Self {
         if !matches!(kind(address).read(), QUEUE_TYPE | EXTENDED_QUEUE_TYPE) {
-            misuse(format!("{function} of a cancel-safe queue that is not initialized"));
+            misuse(
+                rules::CANCEL_SAFE_QUEUE,
+                format!("{function} of a cancel-safe queue that is not initialized"),
+            );
         }
         Self(address)
     }
@@ -193,7 +196,7 @@ fn queue_of(irp: Guest<IRP>) -> Queue {
         queue => queue,
     };
     if queue == 0 || !matches!(kind(queue).read(), QUEUE_TYPE | EXTENDED_QUEUE_TYPE) {
-        misuse("DriverContext[3] of an IRP in a cancel-safe queue was changed");
+        misuse(rules::CANCEL_SAFE_QUEUE, "DriverContext[3] of an IRP in a cancel-safe queue was changed");
     }
     Queue(queue)
 }
@@ -210,7 +213,10 @@ fn initialize(queue: usize, extended: bool, routines: [usize; 6]) -> i32 {
 /// Returns the request that a driver is to insert.
 fn given(irp: Guest<IRP>, function: &str) -> std::sync::Arc<IoRequest> {
     request::find(current().host(), irp.address()).unwrap_or_else(|| {
-        misuse(format!("{function} of {:#x}, which is not an IRP that a driver was given", irp.address()))
+        misuse(
+            rules::REQUEST,
+            format!("{function} of {:#x}, which is not an IRP that a driver was given", irp.address()),
+        )
     })
 }
 

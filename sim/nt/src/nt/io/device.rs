@@ -21,7 +21,7 @@ use crate::{
     nt::runtime::unicode,
     services::Slot,
     thread::{Thread, current},
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, broken, rules},
 };
 
 pub(crate) static DEVICES: Slot<Mutex<Devices>> = Slot::new();
@@ -397,7 +397,8 @@ pub fn delete(me: &Thread, address: usize, function: &str) {
         }
     };
     let (memory, made_by) = deleted.unwrap_or_else(|reason| {
-        violation(
+        broken(
+            rules::DEVICE_LIFE,
             BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION,
             format!("{function} of {address:#x}, which {reason}"),
         )

@@ -15,11 +15,11 @@ use crate::{
     guest::Guest,
     image, imports,
     thread::{Thread, current},
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, Rule, broken, rules, violation},
 };
 
-fn iomanager(text: impl Into<String>) -> ! {
-    violation(BugCheck::DRIVER_VERIFIER_IOMANAGER_VIOLATION, text)
+fn iomanager(rule: &Rule, text: impl Into<String>) -> ! {
+    broken(rule, BugCheck::DRIVER_VERIFIER_IOMANAGER_VIOLATION, text)
 }
 
 fn name(major: u8) -> &'static str {
@@ -73,7 +73,7 @@ pub(super) fn call_driver(me: &Thread, device: usize, request: &IoRequest) -> i3
     let major = irp.location_at(location).read().MajorFunction;
     let entry = host.state(&DEVICES).lock().entry(device, major);
     let Some(entry) = entry else {
-        iomanager(format!("IoCallDriver for {device:#x}, which is no device"));
+        iomanager(rules::REQUEST_PASSED, format!("IoCallDriver for {device:#x}, which is no device"));
     };
     let call = request.begin_call(location, device, me.id());
     let guest_device = Guest::<DEVICE_OBJECT>::from_address(device);
@@ -89,7 +89,7 @@ pub(super) fn call_driver(me: &Thread, device: usize, request: &IoRequest) -> i3
     if me.verifies()
         && let Some(text) = objection(&progress, returned)
     {
-        iomanager(format!("the dispatch routine of {} {text}", name(major)));
+        iomanager(rules::REQUEST_DISPATCHED, format!("the dispatch routine of {} {text}", name(major)));
     }
     returned
 }
@@ -162,14 +162,14 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
     fn IofCallDriver(device: Guest<DEVICE_OBJECT>, irp: Guest<IRP>) -> i32 {
         let me = current();
         let Some(request) = request::find(me.host(), irp.address()) else {
-            iomanager(format!("IoCallDriver of {:#x}, which is not an IRP", irp.address()));
+            iomanager(rules::REQUEST, format!("IoCallDriver of {:#x}, which is not an IRP", irp.address()));
         };
         if me.verifies() {
             if request.is_below_call_of(me.id()) {
-                iomanager("IoCallDriver of a request that the driver passed on and does not have");
+                iomanager(rules::REQUEST_PASSED, "IoCallDriver of a request that the driver passed on and does not have");
             }
             if let Some(text) = misuse_of(&request) {
-                iomanager(format!("IoCallDriver of a request {text}"));
+                iomanager(rules::REQUEST_PASSED, format!("IoCallDriver of a request {text}"));
             }
         }
         call_driver(&me, device.address(), &request)

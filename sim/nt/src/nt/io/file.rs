@@ -28,7 +28,7 @@ use crate::{
     guest::Guest,
     memory::pool::{Request, Tag},
     thread::current,
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, broken, rules, violation},
 };
 
 const TAG: Tag = Tag(u32::from_le_bytes(*b"File"));
@@ -294,7 +294,8 @@ impl File {
         }
         for request in self.open.requests() {
             if !request.wait(LONGEST_CLOSE) && request.completion().is_none() {
-                violation(
+                broken(
+                    rules::CANCELED,
                     BugCheck::DRIVER_VERIFIER_IOMANAGER_VIOLATION,
                     format!(
                         "a request was not completed within {} s after IRP_MJ_CLEANUP and its cancellation",

@@ -18,7 +18,7 @@ use crate::{
     },
     services::Slot,
     thread::{Thread, current},
-    verifier::{BugCheck, violation},
+    verifier::{BugCheck, Rule, broken, rules},
 };
 
 pub(in crate::nt) static HOLDERS: Slot<Holders> = Slot::new();
@@ -45,13 +45,13 @@ fn event(lock: Guest<u8>) -> usize {
     lock.address() + EVENT
 }
 
-fn misuse(text: impl Into<String>) -> ! {
-    violation(BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
+fn misuse(rule: &Rule, text: impl Into<String>) -> ! {
+    broken(rule, BugCheck::DRIVER_VERIFIER_DETECTED_VIOLATION, text)
 }
 
 fn check_initialized(lock: Guest<u8>, function: &str) {
     if header::kind(event(lock), function) != header::SYNCHRONIZATION_EVENT {
-        misuse(format!("{function} of a remove lock that is not initialized"));
+        misuse(rules::REMOVE_LOCK, format!("{function} of a remove lock that is not initialized"));
     }
 }
 
@@ -65,7 +65,10 @@ fn end_hold(me: &Thread, lock: Guest<u8>, tag: usize, function: &str) {
         index.map(|index| tags.swap_remove(index)).is_some()
     };
     if !is_found {
-        misuse(format!("{function} with the tag {tag:#x}, with which the remove lock is not held"));
+        misuse(
+            rules::REMOVE_LOCK,
+            format!("{function} with the tag {tag:#x}, with which the remove lock is not held"),
+        );
     }
 }
 
@@ -89,7 +92,7 @@ imports! { IMPORTS: "ntoskrnl.exe" =>
         let me = current();
         let event_kind = Guest::<u8>::from_address(event(lock)).read();
         if (removed(lock).read(), count(lock).read(), event_kind) == (1, 0, header::SYNCHRONIZATION_EVENT) {
-            misuse("IoInitializeRemoveLockEx of a remove lock whose device was removed");
+            misuse(rules::REMOVE_LOCK, "IoInitializeRemoveLockEx of a remove lock whose device was removed");
         }
         me.host().state(&HOLDERS).0.lock().remove(&lock.address());
         removed(lock).write(0);
