@@ -18,6 +18,7 @@ pub mod exit;
 pub mod external_host;
 mod files;
 pub mod filter;
+pub mod filter_image;
 pub mod interop;
 pub mod machine;
 pub mod measure;

@@ -272,30 +272,64 @@ fn driver_that_does_not_end_is_given_up_and_named() {
     command.assert().code(1).stdout(contains(report).and(contains("endless.sys+0x1000")));
 }
 
-/// The command of docs/consumer.md, which has the same words.
-#[test]
-fn driver_in_c_is_built_by_mingw_and_runs() {
-    let Some(viordma) = lab::image() else { return };
+/// Builds an example in C by the command of docs/consumer.md, in the folder of a test; `None` without a compiler.
+fn built_by_mingw(scratch: &Scratch, name: &str) -> Option<()> {
     let (program, headers) = ("x86_64-w64-mingw32-gcc", Path::new("/usr/share/mingw-w64/include/ddk"));
     if !headers.exists() || std::process::Command::new(program).arg("--version").output().is_err() {
-        return lab::skip("MinGW-w64 is not installed");
+        lab::skip("MinGW-w64 is not installed");
+        return None;
     }
     let page = fs::read_to_string(lab::root().join("docs/consumer.md")).unwrap();
-    let lines = page.lines().skip_while(|line| !line.trim_start().starts_with(program));
-    let lines: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
-    let command = lines.join(" ").replace(" \\ ", " ");
-    let arguments: Vec<_> = command
-        .split_whitespace()
-        .skip(1)
-        .map(|word| word.replace("lab/", &format!("{}/lab/", lab::root().display())))
-        .collect();
-    let scratch = Scratch::new("c");
-    let built =
-        std::process::Command::new(program).args(&arguments).current_dir(&scratch.0).output().unwrap();
+    let commands = page.split("\n\n").filter(|part| part.trim_start().starts_with(program));
+    let command = commands.map(|part| part.replace(" \\\n", " ")).find(|command| command.contains(name));
+    let command = command.unwrap_or_else(|| panic!("docs/consumer.md does not build {name}"));
+    let folder = format!("{}/lab/", lab::root().display());
+    let arguments = command.split_whitespace().skip(1).map(|word| word.replace("lab/", &folder));
+    let built = std::process::Command::new(program).args(arguments).current_dir(&scratch.0).output().unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    let script = lab::root().join("lab/scripts/my-driver.toml");
-    let mut run = scratch.lab(&["consumer", "MyDriver.sys", "--script", script.to_str().unwrap()]);
-    run.env(IMAGE, Path::new(&viordma)).assert().code(0).stdout(contains("0 violations"));
+    Some(())
+}
+
+#[test]
+fn consumer_in_c_is_built_by_mingw_and_exchanges_messages() {
+    let Some(viordma) = lab::image() else { return };
+    let scratch = Scratch::new("c");
+    if built_by_mingw(&scratch, "NdkEcho.c").is_none() {
+        return;
+    }
+    let script = lab::root().join("lab/scripts/ndk-echo.toml");
+    for option in ["--seed=1", "--one-host"] {
+        let mut run = scratch.lab(&["consumer", "NdkEcho.sys", "--script", script.to_str().unwrap(), option]);
+        let echoed = contains("IOCTL 0x00222004: 0x00000000 (STATUS_SUCCESS), 4 bytes");
+        let image = Path::new(&viordma);
+        run.env(IMAGE, image).assert().code(0).stdout(echoed.and(contains("0 violations, 0 tolerated")));
+    }
+}
+
+/// The filter counts what passes it.
+#[test]
+fn filter_in_c_lets_everything_pass_below_a_consumer_and_above_a_miniport() {
+    let Some(viordma) = lab::image() else { return };
+    let scratch = Scratch::new("filter");
+    if built_by_mingw(&scratch, "NdkEcho.c").and_then(|()| built_by_mingw(&scratch, "NdisFilter.c")).is_none()
+    {
+        return;
+    }
+    let script = lab::root().join("lab/scripts/ndk-echo.toml");
+    let consumer =
+        ["consumer", "NdkEcho.sys", "--script", script.to_str().unwrap(), "--filter", "NdisFilter.sys"];
+    let image = Path::new(&viordma);
+    scratch.lab(&consumer).env(IMAGE, image).assert().code(0).stdout(contains("0 violations, 0 tolerated"));
+    fs::copy(image, scratch.0.join("other.sys")).unwrap();
+    let miniport = ["miniport", "other.sys", "--filter", "NdisFilter.sys", "--peer", "viordma", "--only"];
+    for case in ["frames", "tcp", "sleep", "oids"] {
+        let mut run = scratch.lab(&[&miniport[..], &[case]].concat());
+        run.env(IMAGE, image).assert().code(0).stdout(contains("1 passed"));
+    }
+    fs::copy(scratch.0.join("NdisFilter.sys"), scratch.0.join("Renamed.sys")).unwrap();
+    let mut run = scratch.lab(&["consumer", "NdkEcho.sys", "--filter", "Renamed.sys"]);
+    let reason = "Renamed has no module on an adapter of alpha: its ServiceName is not the name of its file";
+    run.env(IMAGE, image).assert().code(1).stderr(contains(reason));
 }
 
 #[test]

@@ -21,6 +21,7 @@ pub fn setup(seed: u64) -> Setup {
         capture: None,
         keywords: Vec::new(),
         interfaces: Vec::new(),
+        filters: lab::filter_image::FilterOptions::default(),
         limit: Limit::default(),
     }
 }

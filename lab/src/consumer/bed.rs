@@ -27,7 +27,11 @@ use super::{
     options::Image,
     script::{Role, Variables},
 };
-use crate::{exit::Exit, machine, missing_imports};
+use crate::{
+    exit::Exit,
+    filter_image::{FilterOptions, Filters},
+    machine, missing_imports,
+};
 
 /// How the hosts are set up.
 #[derive(Clone, Debug)]
@@ -42,6 +46,8 @@ pub struct Setup {
     pub keywords: Vec<(Option<Role>, String, String)>,
     /// Interface indices other than those that Windows gives.
     pub interfaces: Vec<(Role, u32)>,
+    /// The filters above the adapters.
+    pub filters: FilterOptions,
     /// The part of the run that goes on.
     pub limit: Limit,
 }
@@ -53,6 +59,7 @@ pub struct Bed {
     ports: Vec<Port>,
     /// In the order in which they were loaded: viordma, then the consumers, host by host.
     drivers: Vec<(Arc<Host>, Arc<Driver>)>,
+    filters: Vec<(Arc<Host>, Filters)>,
     wire: Arc<Wire>,
     capture: Option<Capture>,
     limit: Limit,
@@ -117,7 +124,9 @@ impl Bed {
                 drivers.push((host.clone(), driver));
             }
         }
-        Ok(Self { hosts, ports, drivers, wire, capture, limit: setup.limit.clone(), sim })
+        let load = |host: &Arc<Host>| setup.filters.load(host).map(|filters| (host.clone(), filters));
+        let filters = hosts.iter().map(load).collect::<Result<_>>()?;
+        Ok(Self { hosts, ports, drivers, filters, wire, capture, limit: setup.limit.clone(), sim })
     }
 
     /// Returns the sentences that name imports of consumers that the simulated kernel does not have.
@@ -126,7 +135,7 @@ impl Bed {
         self.drivers.iter().filter_map(|(_, driver)| missing_imports::sentence(driver.image())).collect()
     }
 
-    /// Starts viordma and the adapters, then the consumers.
+    /// Starts the filters, viordma and the adapters, then the consumers.
     ///
     /// # Errors
     /// A driver or an adapter does not start.
@@ -134,12 +143,19 @@ impl Bed {
         let drivers = self.drivers.clone();
         let (viordma, consumers): (Vec<_>, Vec<_>) =
             drivers.into_iter().partition(|(_, driver)| driver.service() == "viordma");
+        for (host, filters) in &self.filters {
+            self.limit.begin(format!("DriverEntry of the filters of {}", host.name()));
+            filters.start(host)?;
+        }
         for (host, driver) in viordma {
             self.start_driver(&host, driver)?;
         }
         for port in &mut self.ports {
             self.limit.begin(format!("the start of an adapter of {}", port.host.name()));
             port.miniport = Some(Miniport::start_on(&port.host, &port.nic)?);
+        }
+        for (host, filters) in &self.filters {
+            filters.check_attached(host)?;
         }
         consumers.into_iter().try_for_each(|(host, driver)| self.start_driver(&host, driver))
     }
@@ -178,6 +194,10 @@ impl Bed {
         }
         for (host, driver) in viordma.into_iter().rev() {
             outcome = outcome.and(self.unload_driver(&host, driver));
+        }
+        for (host, filters) in &self.filters {
+            self.limit.begin(format!("DriverUnload of the filters of {}", host.name()));
+            outcome = outcome.and(filters.unload(host));
         }
         if let Some(capture) = self.capture.take() {
             capture.finish().context("cannot write the capture")?;
@@ -314,6 +334,7 @@ mod tests {
                 keyword(None, "*PriorityVLANTag", "2"),
             ],
             interfaces: interfaces.to_vec(),
+            filters: FilterOptions::default(),
             limit: Limit::default(),
         };
         Bed::new(viordma, &[], &setup)

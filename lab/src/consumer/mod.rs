@@ -58,6 +58,7 @@ pub fn run(options: &Options) -> Result<()> {
         capture: capture.as_ref().map(|capture| capture.path().to_owned()),
         keywords,
         interfaces: options.interfaces(),
+        filters: options.filters.clone(),
         limit: Limit::watched(options.limit),
     };
     let plan = Plan { images, scripts, setup, cut: options.cut };

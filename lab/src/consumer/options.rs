@@ -23,6 +23,7 @@ use super::{
 use crate::{
     exit::Exit,
     files::{self, Named},
+    filter_image::FilterOptions,
     percent::Percent,
 };
 
@@ -83,6 +84,8 @@ pub struct Options {
     /// Set a registry value of viordma's adapters, or of one: server:NAME=VALUE, client:NAME=VALUE
     #[arg(long, value_name = "[ROLE:]NAME=VALUE")]
     pub keyword: Vec<KeywordOption>,
+    #[command(flatten)]
+    pub filters: FilterOptions,
     /// Set the interface index of an adapter, for drivers to which it is fixed: server=12, client=15
     #[arg(long, value_name = "ROLE=INDEX")]
     pub interface: Vec<InterfaceIndex>,

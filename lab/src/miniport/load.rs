@@ -123,7 +123,7 @@ fn measured(image: &Path, peer: &Path, load: Load, real_time: bool) -> Result<(C
         tolerate: Tolerances::NONE,
     };
     let (image, peer) = (driver(image, "measured"), driver(peer, "peer"));
-    let setup = Setup { seed: 1, real_time, verifier: false, capture: None, keywords: Vec::new() };
+    let setup = Setup::new(real_time);
     let mut hosts = TwoHosts::new([&image, &peer], &setup)?;
     hosts.start()?;
     let [near, far] = [0, 1].map(|side| hosts.sides[side].miniport());

@@ -85,8 +85,8 @@ fn named(options: &Options, path: &Path) -> Image {
 }
 
 fn setup(options: &Options, peer: Peer, capture: Option<PathBuf>) -> Result<Setup> {
-    let keywords = options.keywords(peer)?;
-    Ok(Setup { seed: options.seed, real_time: options.real_time, verifier: true, capture, keywords })
+    let (keywords, filters) = (options.keywords(peer)?, options.filters.clone());
+    Ok(Setup { seed: options.seed, real_time: options.real_time, verifier: true, capture, keywords, filters })
 }
 
 /// Runs a case in a process of its own, which is ended after `limit`. Returns what it printed.

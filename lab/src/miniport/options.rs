@@ -12,6 +12,7 @@ use super::cases::{self, Case};
 use crate::{
     consumer::{KeywordOption, script::duration},
     exit::Exit,
+    filter_image::FilterOptions,
     miniport::two_hosts::{HOSTS, Setting},
 };
 
@@ -57,6 +58,8 @@ pub struct Options {
     /// Cases that are known to fail with this image: they are run and reported, and do not fail the command
     #[arg(long, value_name = "CASE,…", value_delimiter = ',')]
     pub known: Vec<String>,
+    #[command(flatten)]
+    pub filters: FilterOptions,
     /// Set a registry value of its adapters: with itself as the peer, of both. Of one host: alpha:NAME=VALUE, beta:NAME=VALUE (the peer)
     #[arg(long, value_name = "[HOST:]NAME=VALUE")]
     pub keyword: Vec<KeywordOption>,

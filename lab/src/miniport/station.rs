@@ -296,7 +296,7 @@ mod tests {
     fn station_starts_the_task_offloads_and_accepts_what_they_report() {
         let Some(path) = crate::image() else { return };
         let image = Image { path, service: "viordma".into(), tolerate: Tolerances::NONE };
-        let setup = Setup { seed: 1, real_time: false, verifier: true, capture: None, keywords: Vec::new() };
+        let setup = Setup { verifier: true, ..Setup::new(false) };
         let mut hosts = TwoHosts::new([&image; 2], &setup).unwrap();
         hosts.start().unwrap();
         assert_eq!(hosts.sides[0].miniport().unwrap().possible_offloads().coalescing, [true; 2]);

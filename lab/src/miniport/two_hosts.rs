@@ -18,7 +18,10 @@ use nt_sim::{
     host::HostOptions,
 };
 
-use crate::exit::Exit;
+use crate::{
+    exit::Exit,
+    filter_image::{FilterOptions, Filters},
+};
 
 /// A driver's image.
 #[derive(Clone, Debug)]
@@ -36,6 +39,8 @@ pub struct Setup {
     pub verifier: bool,
     pub capture: Option<PathBuf>,
     pub keywords: Vec<Setting>,
+    /// The filters above the adapters.
+    pub filters: FilterOptions,
 }
 
 /// The names of the hosts.
@@ -55,6 +60,7 @@ pub struct Side {
     pub host: Arc<Host>,
     pub nic: Arc<Nic>,
     pub driver: Arc<Driver>,
+    filters: Filters,
     miniport: Option<Miniport>,
     /// The machine is turned off: its driver is not unloaded.
     is_off: bool,
@@ -67,6 +73,15 @@ pub struct TwoHosts {
     capture: Option<Capture>,
     // Dropped last: it ends the threads of the hosts.
     sim: Sim,
+}
+
+impl Setup {
+    /// Returns a setup without verifier, capture, keywords and filters.
+    #[must_use]
+    pub fn new(real_time: bool) -> Self {
+        let (capture, keywords, filters) = (None, Vec::new(), FilterOptions::default());
+        Self { seed: 1, real_time, verifier: false, capture, keywords, filters }
+    }
 }
 
 impl TwoHosts {
@@ -105,6 +120,7 @@ impl TwoHosts {
     /// A driver or an adapter does not start.
     pub fn start(&mut self) -> Result<()> {
         for side in &mut self.sides {
+            side.filters.start(&side.host)?;
             let driver = side.driver.clone();
             let status = side.host.spawn("DriverEntry", move || driver.start()).join()?;
             ensure!(NT_SUCCESS(status), "DriverEntry of {} returned {status:#010x}", side.driver.service());
@@ -169,7 +185,8 @@ impl Side {
         let driver = host
             .load_driver(&image.path, options)
             .map_err(|error| Exit::usage(format!("{}: {error}", image.path.display())))?;
-        Ok(Self { host, nic, driver, miniport: None, is_off: false })
+        let filters = setup.filters.load(&host)?;
+        Ok(Self { host, nic, driver, filters, miniport: None, is_off: false })
     }
 
     /// Starts the adapter.
@@ -179,7 +196,7 @@ impl Side {
     pub fn start_adapter(&mut self) -> Result<()> {
         let started = Miniport::start_on(&self.host, &self.nic);
         self.miniport = Some(started.with_context(|| format!("the adapter of {}", self.driver.service()))?);
-        Ok(())
+        self.filters.check_attached(&self.host)
     }
 
     /// Returns the adapter.
@@ -226,6 +243,6 @@ impl Side {
             let driver = self.driver.clone();
             self.host.spawn("DriverUnload", move || driver.unload()).join()?;
         }
-        Ok(())
+        if self.is_off { Ok(()) } else { self.filters.unload(&self.host) }
     }
 }

@@ -236,6 +236,12 @@ impl Adapter {
         self.filters.lock().clone()
     }
 
+    /// Returns the service names of the filter drivers with a module above the miniport, the lowest one first.
+    #[must_use]
+    pub fn filter_services(&self) -> Vec<String> {
+        self.filters().iter().map(|module| module.driver.service.clone()).collect()
+    }
+
     pub(crate) fn require_state(&self, what: &str, allowed: &[AdapterState]) {
         let state = self.state();
         require(allowed.contains(&state), rules::STATES, || format!("{what} was called in state {state}"));
