@@ -82,6 +82,7 @@ impl<'a, R: RawMutex> Receiver<'a, R> {
         }
     }
 
+    #[inline]
     fn handle_ack(&mut self, now: Instant, ack: PlainAck<'_>) -> bool {
         let is_valid = |crc| ack.icrc_valid(crc);
         self.handle_plain(now, ack.headers, is_valid, |transport, env| transport.handle_plain_ack(env, ack))

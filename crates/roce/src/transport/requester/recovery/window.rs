@@ -35,7 +35,7 @@ const RISE: u64 = 16;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Window {
-    /// The round trip without queues, in nanoseconds; [`UNMEASURED`] before the first one.
+    /// The round trip without queues, in nanoseconds; [`UNMEASURED`] or more before the first one.
     base: u64,
     /// Packets.
     packets: u64,
@@ -89,7 +89,7 @@ const FEWEST: u64 = 64;
 /// Nanoseconds by which the round trip rises at least.
 const LEAST_RISE: u64 = 256;
 
-/// Longer than any round trip.
+/// No round trip is as long: 146 years.
 const UNMEASURED: u64 = 1 << 62;
 
 impl Window {
@@ -173,7 +173,7 @@ impl Window {
     /// Returns whether no round trip was measured.
     #[inline]
     pub(crate) const fn is_unmeasured(&self) -> bool {
-        self.base == UNMEASURED
+        self.base >= UNMEASURED
     }
 
     /// Adapts to a packet that was acknowledged `took` nanoseconds after it was sent for the only time; meanwhile, `delivered`
@@ -181,6 +181,18 @@ impl Window {
     #[inline]
     pub(crate) fn measure(&mut self, delivered: u64, took: u64) {
         self.latest = took;
+        if self.is_low() {
+            self.measure_low(delivered, took);
+            return;
+        }
+        self.measure_round_trip(delivered, took);
+        self.measure_rate::<true>(delivered, took);
+    }
+
+    /// Adapts as [`Window::measure`] does, while the least is low.
+    #[cold]
+    #[inline(never)]
+    fn measure_low(&mut self, delivered: u64, took: u64) {
         self.rise();
         self.measure_round_trip(delivered, took);
         self.measure_rate::<true>(delivered, took);
@@ -203,7 +215,7 @@ impl Window {
         // Nothing of this queue pair delays a packet before which none was unacknowledged. If it takes longer, the path may have
         // become longer, or the peer was busy once. Where the least is low, other senders delay it.
         let rise = if delivered <= 1 && !self.is_low() { self.base / 4 + LEAST_RISE } else { 0 };
-        self.base = took.min(self.base.wrapping_add(rise)).min(UNMEASURED - 1);
+        self.base = took.min(self.base.wrapping_add(rise));
     }
 
     #[inline]
@@ -577,7 +589,7 @@ mod tests {
         for longest in [UNMEASURED, u64::MAX] {
             let mut window = Window::new(128, 8192);
             window.measure(1, longest);
-            assert_eq!(window.round_trip(), UNMEASURED - 1);
+            assert_eq!(window.round_trip(), 0);
         }
     }
 }
