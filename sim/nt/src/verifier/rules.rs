@@ -51,11 +51,11 @@ rules! {
     RUNDOWN: "rundown protection is released as often as it is acquired", "`ExReleaseRundownProtection`";
     LOCK_FREED: "no spin lock is held in memory that is freed", "\"Deadlock Detection\", bug check 0xC4 0x100B";
     PAGED_FREED: "paged pool is freed at `APC_LEVEL` or below", "`ExFreePoolWithTag`, bug check 0xC4 0x11";
-    EXECUTABLE_POOL: "pool is not executable", "bug check 0xC4 0x2000";
+    EXECUTABLE_POOL: "pool is not executable", "\"Code integrity checking\", bug check 0xC4 0x2000";
     RAISED: "an exception of the kernel is handled: handlers are not simulated", "`ExAllocatePool2`, \"Handling Exceptions\"";
     MDL_FREED: "an MDL is freed when it is not mapped", "`IoFreeMdl`, bug check 0xC4 0xB8";
     MDL_MAPPED: "an MDL with locked pages is mapped once, and unmapped where it was mapped",
-        "`MmMapLockedPagesSpecifyCache`, `MmUnmapLockedPages`, bug check 0xC4 0x82, 0xB2";
+        "`MmMapLockedPagesSpecifyCache`, `MmUnmapLockedPages`, bug check 0xC4 0xB2, 0xB3";
     MDL_LOCKED: "the pages of an MDL that are not nonpaged pool's are locked once, and unlocked",
         "`MmProbeAndLockPages`, `MmUnlockPages`, bug check 0xC4 0x7C, 0xB0";
     MDL_NONPAGED: "`MmBuildMdlForNonPagedPool` is called for nonpaged memory", "`MmBuildMdlForNonPagedPool`, bug check 0xC4 0x7F";
@@ -74,9 +74,9 @@ rules! {
     UNLOAD: "a driver that is unloaded has a `DriverUnload` routine, which releases what the driver has allocated",
         "`DRIVER_UNLOAD`, bug check 0xC4 0x62";
     REQUEST_DISPATCHED: "a dispatch routine completes a request, passes it on or marks it pending, and returns the status that says so",
-        "`DRIVER_DISPATCH`, \"IRP Status\", bug check 0xC9 0x205, 0x226";
+        "`DRIVER_DISPATCH`, \"IRP Status\", bug check 0xC9 0x224, 0x226, 0x23D, 0x23E";
     REQUEST_PASSED: "a request is sent with a stack location for its target, which is a device, without a cancel routine",
-        "`IoCallDriver`, `IoSkipCurrentIrpStackLocation`, bug check 0xC9 0x03, 0x04, 0x203, 0x206, 0x207";
+        "`IoCallDriver`, `IoSkipCurrentIrpStackLocation`, bug check 0xC9 0x03, 0x04, 0x203, 0x205 to 0x207";
     REQUEST_COMPLETED: "a request is completed by the driver that has it, with a final status, and without a cancel routine",
         "`IoCompleteRequest`, bug check 0xC9 0x06, 0x07, 0x209";
     COMPLETION_ROUTINE: "a completion routine marks a request pending if `PendingReturned` is set", "`IO_COMPLETION_ROUTINE`, bug check 0xC9 0x228";
