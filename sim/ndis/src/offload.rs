@@ -55,6 +55,8 @@ pub(crate) struct AdapterOffloads {
     pub current: Offloads,
     /// `OID_OFFLOAD_ENCAPSULATION` has started them, for IPv4 and IPv6.
     started: [bool; 2],
+    /// `started` before the last request, to which one that fails returns.
+    started_before: [bool; 2],
     /// The offloads of received packets that were in force before the last change, which the miniport may still report until this time.
     before: (Receives, u64),
     /// A request is in progress that changes them.
@@ -236,7 +238,7 @@ fn without_length(frame: &mut [u8]) -> Transport {
 
 impl AdapterOffloads {
     pub fn new([possible, current]: [Offloads; 2]) -> Self {
-        Self { possible, current, started: [false; 2], before: (Receives::default(), 0), is_changing: false }
+        Self { possible, current, ..Self::default() }
     }
 
     /// The miniport has reported other offloads, at the time `now`.
@@ -250,6 +252,7 @@ impl AdapterOffloads {
     /// A protocol driver requests a change. What an `NDIS_OFFLOAD_ENCAPSULATION` starts may be in force at once.
     pub fn begin_request(&mut self, encapsulation: Option<&[u8]>) {
         self.is_changing = true;
+        self.started_before = self.started;
         let Some(bytes) = encapsulation else { return };
         for (started, enabled) in self.started.iter_mut().zip([4, 16]) {
             *started |= bytes.get(enabled).is_some_and(|&on| u32::from(on) == NDIS_OFFLOAD_SET_ON);
@@ -259,6 +262,9 @@ impl AdapterOffloads {
     /// The miniport has completed the request at the time `now`. An `NDIS_OFFLOAD_ENCAPSULATION` is that of one that succeeded.
     pub fn end_request(&mut self, encapsulation: Option<&[u8]>, now: u64) {
         self.is_changing = false;
+        if encapsulation.is_none() {
+            self.started = self.started_before;
+        }
         let before = Receives { coalescing: [false; 2], ..self.reported(now) };
         self.before = (before, now + GRACE);
         let Some(bytes) = encapsulation else { return };

@@ -20,7 +20,7 @@ use smoltcp::{
 
 use crate::{
     miniport::Miniport,
-    offload::{ReceivedFrame, SendRequest},
+    offload::{Offloads, ReceivedFrame, SendRequest},
     oid::OidError,
 };
 
@@ -62,6 +62,9 @@ pub struct TcpStack {
 /// The adapter as a device of smoltcp.
 struct Port {
     miniport: Miniport,
+    /// The miniport has started its offloads: "if an OID set request of OID_OFFLOAD_ENCAPSULATION fails, the protocol driver must not use
+    /// any offload settings in send requests" (WDK, OID_OFFLOAD_ENCAPSULATION).
+    has_started: bool,
     /// Largest IP packet of the link.
     mtu: usize,
     received: VecDeque<Vec<u8>>,
@@ -70,17 +73,19 @@ struct Port {
 }
 
 impl TcpStack {
-    /// Creates a stack with an address, and the length of its subnet's prefix, on an adapter, whose offloads it starts.
+    /// Creates a stack with an address, and the length of its subnet's prefix, on an adapter, whose offloads it starts. It uses none if the
+    /// miniport refuses them.
     ///
     /// # Errors
-    /// The miniport refuses its packet filter or the offloads.
+    /// The miniport refuses its packet filter.
     pub fn new(miniport: &Miniport, mac: [u8; 6], (address, prefix): (IpAddr, u8)) -> Result<Self, OidError> {
         Self::set_filter(miniport)?;
-        miniport.start_offloads()?;
+        let has_started = miniport.start_offloads().is_ok();
         let general = miniport.attributes().general;
         let mtu = general.map_or(1500, |general| general.MtuSize as usize);
         let mut port = Port {
             miniport: miniport.clone(),
+            has_started,
             mtu,
             received: VecDeque::new(),
             to_send: Vec::new(),
@@ -214,6 +219,11 @@ impl Port {
         }
     }
 
+    /// Returns the offloads in force, as far as the stack may use them.
+    fn offloads(&self) -> Offloads {
+        if self.has_started { self.miniport.offloads() } else { Offloads::default() }
+    }
+
     /// Verifies the checksums that the adapter has not verified.
     fn verify(&mut self, frame: ReceivedFrame) -> Option<Vec<u8>> {
         self.counters.coalesced += u64::from(frame.coalesced != 0);
@@ -223,7 +233,7 @@ impl Port {
 
     /// Queues a frame without checksums for [`send_all`](Self::send_all).
     fn queue(&mut self, mut frame: Vec<u8>) {
-        let offloads = self.miniport.offloads();
+        let offloads = self.offloads();
         let found = Transport::find(&frame);
         if let Some(found) = found.as_ref().filter(|_| frame.len() > self.mtu + ETHERNET_HEADER) {
             let header =
@@ -307,7 +317,7 @@ impl Device for Port {
 
     fn capabilities(&self) -> DeviceCapabilities {
         let mut capabilities = DeviceCapabilities::default();
-        let offloads = self.miniport.offloads();
+        let offloads = self.offloads();
         let largest = if offloads.large_send.iter().all(Option::is_some) { LARGE_PACKET } else { self.mtu };
         capabilities.max_transmission_unit = largest + ETHERNET_HEADER;
         capabilities.medium = Medium::Ethernet;

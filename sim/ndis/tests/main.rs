@@ -34,6 +34,7 @@ mod rules;
 mod services;
 mod sg_lists;
 mod shared_memory;
+mod task_offloads;
 mod tolerances;
 mod upper_drivers;
 mod viordma;

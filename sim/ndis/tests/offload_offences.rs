@@ -31,12 +31,13 @@ use ndk_abi::ndis::{
 use nt_sim::{guest::Guest, nt::time::sleep};
 
 /// Options, TCP, UDP and IP header.
-const ALL_IPV4: u32 = 0b01_01_01_01_01;
+pub(super) const ALL_IPV4: u32 = 0b01_01_01_01_01;
 const TCP_IPV4: u32 = 0b01_01_01;
 
-type Edit = fn(&mut NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES, &mut NDIS_OFFLOAD, &mut NDIS_OFFLOAD);
+pub(super) type Edit =
+    fn(&mut NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES, &mut NDIS_OFFLOAD, &mut NDIS_OFFLOAD);
 
-fn offload(receive4: u32) -> NDIS_OFFLOAD {
+pub(super) fn offload(receive4: u32) -> NDIS_OFFLOAD {
     let mut offload = NDIS_OFFLOAD::zeroed();
     offload.Header =
         header(NDIS_OBJECT_TYPE_OFFLOAD, NDIS_OFFLOAD_REVISION_6, NDIS_SIZEOF_NDIS_OFFLOAD_REVISION_6);
@@ -48,7 +49,7 @@ fn offload(receive4: u32) -> NDIS_OFFLOAD {
 }
 
 /// Sets offload attributes after `edit` has changed them, what is possible and what is in force: all that is received over IPv4.
-fn attributes(handle: usize, edit: Edit) {
+pub(super) fn attributes(handle: usize, edit: Edit) {
     let (mut possible, mut current) = (offload(ALL_IPV4), offload(ALL_IPV4));
     let mut attributes = NDIS_MINIPORT_ADAPTER_OFFLOAD_ATTRIBUTES::zeroed();
     attributes.Header = header(
@@ -63,7 +64,7 @@ fn attributes(handle: usize, edit: Edit) {
     assert_eq!(status, NDIS_STATUS_SUCCESS);
 }
 
-fn report(handle: usize, mut current: NDIS_OFFLOAD) {
+pub(super) fn report(handle: usize, mut current: NDIS_OFFLOAD) {
     let mut indication = NDIS_STATUS_INDICATION::zeroed();
     indication.Header =
         header(NDIS_OBJECT_TYPE_STATUS_INDICATION, 1, NDIS_SIZEOF_STATUS_INDICATION_REVISION_1);
