@@ -62,8 +62,7 @@ pub struct TcpStack {
 /// The adapter as a device of smoltcp.
 struct Port {
     miniport: Miniport,
-    /// The miniport has started its offloads: "if an OID set request of OID_OFFLOAD_ENCAPSULATION fails, the protocol driver must not use
-    /// any offload settings in send requests" (WDK, OID_OFFLOAD_ENCAPSULATION).
+    /// The miniport has started its offloads. If not, no send may ask for one. (WDK, `OID_OFFLOAD_ENCAPSULATION`)
     has_started: bool,
     /// Largest IP packet of the link.
     mtu: usize,
