@@ -9,10 +9,10 @@ use std::sync::{
 };
 
 use crate::common::{
-    filter::{FilterScript, register},
+    filter::{FilterScript, register_all},
     scripted::{Script, host, kept, register as register_miniport, simulation},
 };
-use ndis_sim::{Miniport, NdisHost as _, filter_pnp::NdisFNetPnPEvent, ndk::NdisMNetPnPEvent};
+use ndis_sim::{Miniport, filter_pnp::NdisFNetPnPEvent, ndk::NdisMNetPnPEvent};
 use ndk_abi::ndis::{
     NDIS_DEVICE_PNP_EVENT, NDIS_HANDLE, NDIS_STATUS, NDIS_STATUS_SUCCESS, NET_DEVICE_PNP_EVENT,
     NET_PNP_EVENT_CODE, NET_PNP_EVENT_NOTIFICATION,
@@ -32,10 +32,7 @@ unsafe extern "efiapi" fn notify(_: NDIS_HANDLE, _: *mut NET_DEVICE_PNP_EVENT) {
 fn with_filters(filters: &[(&'static str, FilterScript)], body: impl FnOnce(&Miniport)) {
     let mut sim = simulation();
     let host = host(&mut sim);
-    for &(service, script) in filters {
-        host.bind_filter(service);
-        register(&host, service, script);
-    }
+    register_all(&host, filters);
     let edit = |of: &mut ndk_abi::ndis::NDIS_MINIPORT_DRIVER_CHARACTERISTICS| {
         of.DevicePnPEventNotifyHandler = Some(notify);
     };

@@ -9,11 +9,11 @@ use std::sync::{
 };
 
 use crate::common::{
-    filter::{FilterScript, Request, register},
+    filter::{FilterScript, Request, register_all},
     scripted::{Script, header, host, kept, register as register_miniport, simulation},
 };
 use ndis_sim::{
-    Miniport, NdisHost as _,
+    Miniport,
     direct_oid::NdisMDirectOidRequestComplete,
     filter_oid::{
         NdisAllocateCloneOidRequest, NdisFCancelOidRequest, NdisFOidRequest, NdisFOidRequestComplete,
@@ -102,10 +102,7 @@ unsafe extern "efiapi" fn cancel(_: NDIS_HANDLE, id: *mut std::ffi::c_void) {
 fn started(filters: &[(&'static str, FilterScript)]) -> (Sim, Arc<Host>, Option<Miniport>) {
     let mut sim = simulation();
     let host = host(&mut sim);
-    for &(service, script) in filters {
-        host.bind_filter(service);
-        register(&host, service, script);
-    }
+    register_all(&host, filters);
     let script = Script {
         answer: Some(|adapter, request| {
             handle_request(adapter, request, |adapter, request, status| {

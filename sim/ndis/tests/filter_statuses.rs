@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use crate::common::{
-    filter::{FilterScript, register, set_attributes},
+    filter::{FilterScript, register_all, set_attributes},
     scripted::{Script, header, host, kept, register as register_miniport, simulation},
 };
 use ndis_sim::{
-    Miniport, NdisHost as _, StatusIndication,
+    Miniport, StatusIndication,
     filter_status::{NdisFIndicateStatus, statuses},
     ndk::NdisMIndicateStatusEx,
 };
@@ -37,10 +37,7 @@ fn indication(source: usize, code: NDIS_STATUS, buffer: &[u8]) -> Guest<NDIS_STA
 fn started(filters: &[(&'static str, FilterScript)]) -> (Sim, Arc<Host>, Option<Miniport>) {
     let mut sim = simulation();
     let host = host(&mut sim);
-    for &(service, script) in filters {
-        host.bind_filter(service);
-        register(&host, service, script);
-    }
+    register_all(&host, filters);
     assert_eq!(register_miniport(&host, Script::default(), |_| {}), Some(NDIS_STATUS_SUCCESS));
     let miniport = Miniport::start(&host).ok();
     (sim, host, miniport)

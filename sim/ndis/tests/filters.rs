@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::common::{
-    filter::{FilterScript, List, register},
+    filter::{FilterScript, List, register, register_all},
     lists,
     scripted::{Script, host, register as register_miniport, simulation},
 };
@@ -89,10 +89,7 @@ fn noting() -> FilterScript {
 fn started(filters: &[(&'static str, FilterScript)]) -> (Sim, Arc<Host>, Miniport) {
     let mut sim = simulation();
     let host = host(&mut sim);
-    for &(service, script) in filters {
-        host.bind_filter(service);
-        register(&host, service, script);
-    }
+    register_all(&host, filters);
     assert_eq!(register_miniport(&host, miniport_script(), |_| {}), Some(NDIS_STATUS_SUCCESS));
     let miniport = Miniport::start(&host).unwrap_or_else(|error| panic!("{error}: {}", sim.verdict()));
     (sim, host, miniport)

@@ -5,7 +5,9 @@
 
 use std::{ffi::c_void, mem::offset_of, sync::Arc};
 
-use ndis_sim::{filter_oid, filter_path, filter_pnp, filter_stack, filter_status, upper_drivers};
+use ndis_sim::{
+    NdisHost as _, filter_oid, filter_path, filter_pnp, filter_stack, filter_status, upper_drivers,
+};
 use ndk_abi::{
     ndis::{
         NDIS_HANDLE, NDIS_OBJECT_TYPE_FILTER_ATTRIBUTES, NDIS_OBJECT_TYPE_FILTER_DRIVER_CHARACTERISTICS,
@@ -267,6 +269,14 @@ pub fn characteristics(service: &'static str, handlers: &[(usize, usize)]) -> Gu
         memory.field::<usize>(offset).write(handler);
     }
     memory
+}
+
+/// Binds and registers these filters, the lowest first.
+pub fn register_all(host: &Arc<Host>, filters: &[(&'static str, FilterScript)]) {
+    for &(service, script) in filters {
+        host.bind_filter(service);
+        register(host, service, script);
+    }
 }
 
 /// Registers the filter, which NDIS binds, on a thread of the host; returns its handle.
