@@ -17,6 +17,7 @@ pub mod io;
 pub mod ip_strings;
 pub mod irql;
 pub mod lists;
+mod lock_order;
 pub mod lookaside;
 pub mod mdl;
 pub mod mutant;
@@ -147,7 +148,7 @@ impl Subsystem for Nt {
         services.add(&dispatcher::DISPATCHER, dispatcher::Dispatcher::default());
         services.add(&dpc::DPCS, dpc::Queued::default());
         services.add(&timer::TIMERS, timer::Timers::default());
-        services.add(&spin_lock::LOCK_ORDER, spin_lock::Order::default());
+        services.add(&spin_lock::LOCK_ORDER, lock_order::Order::default());
         services.add(&mdl::CONTIGUOUS, mdl::Contiguous::default());
         services.add(&time::STALLED, std::sync::atomic::AtomicU64::new(0));
         services.add(&mdl::MAPPINGS, std::sync::atomic::AtomicU64::new(0));

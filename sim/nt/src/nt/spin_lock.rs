@@ -7,14 +7,11 @@
 //! holds, and the order in which locks nest is recorded: two locks that nest both ways can deadlock, whether or
 //! not they ever did.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ndk_abi::nt::{KLOCK_QUEUE_HANDLE, KSPIN_LOCK};
-use parking_lot::Mutex;
 
+use super::lock_order::Order;
 use crate::{
     Irql,
     clock::Clock,
@@ -35,47 +32,6 @@ const FOREVER: u64 = 30_000_000_000;
 const FOREVER_TURNS: u32 = 2_000_000;
 
 pub(super) static LOCK_ORDER: Slot<Order> = Slot::new();
-
-/// The lock order of a host: the locks that were acquired while each lock was held.
-#[derive(Default)]
-pub struct Order {
-    inside: Mutex<BTreeMap<usize, BTreeSet<usize>>>,
-}
-
-impl Order {
-    /// Records that `inner` is acquired while `outer` is held; returns `false` when the opposite was recorded before,
-    /// directly or through other locks.
-    fn note(&self, outer: usize, inner: usize) -> bool {
-        let mut inside = self.inside.lock();
-        if inside.get(&outer).is_some_and(|locks| locks.contains(&inner)) {
-            return true;
-        }
-        let mut seen = BTreeSet::new();
-        let mut next = vec![inner];
-        while let Some(lock) = next.pop() {
-            if lock == outer {
-                return false;
-            }
-            if seen.insert(lock) {
-                next.extend(inside.get(&lock).into_iter().flatten());
-            }
-        }
-        inside.entry(outer).or_default().insert(inner);
-        true
-    }
-
-    /// Removes the locks in memory that is freed.
-    pub fn forget(&self, memory: std::ops::Range<usize>) {
-        let mut inside = self.inside.lock();
-        if inside.is_empty() {
-            return;
-        }
-        inside.retain(|lock, _| !memory.contains(lock));
-        for locks in inside.values_mut() {
-            locks.retain(|lock| !memory.contains(lock));
-        }
-    }
-}
 
 fn word(lock: Guest<KSPIN_LOCK>) -> &'static AtomicUsize {
     // SAFETY: the image passes a resident, aligned KSPIN_LOCK, or faults, which is reported; the
@@ -330,17 +286,5 @@ mod tests {
         let [real, turns] = [ClockKind::Threaded, ClockKind::Deterministic { seed: 1 }].map(Clock::new);
         assert!(!is_forever(&real, u32::MAX, FOREVER) && is_forever(&real, 0, FOREVER + 1));
         assert!(!is_forever(&turns, FOREVER_TURNS, u64::MAX) && is_forever(&turns, FOREVER_TURNS + 1, 0));
-    }
-
-    #[test]
-    fn the_order_of_a_lock_ends_with_its_memory() {
-        let order = Order::default();
-        assert!(order.note(1, 20) && order.note(20, 3) && order.note(5, 6));
-        assert!(!order.note(3, 1) && !order.note(20, 1));
-        order.forget(30..40);
-        assert!(!order.note(20, 1) && !order.note(3, 20));
-        order.forget(20..21);
-        assert!(order.note(20, 1) && order.note(3, 20));
-        assert!(!order.note(6, 5), "of other locks");
     }
 }
