@@ -512,7 +512,7 @@ enum Step {
 }
 
 /// Frames are shorter. Miri takes milliseconds for each byte.
-const LONGEST: usize = if cfg!(miri) { 200 } else { 1514 };
+const LONGEST: usize = if cfg!(miri) { 100 } else { 1514 };
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![

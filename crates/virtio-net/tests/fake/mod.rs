@@ -126,7 +126,7 @@ impl Default for Quirks {
             changed_config_vector: 0,
             pairs: 1,
             stated_pairs: None,
-            queue_sizes: [256, 256],
+            queue_sizes: if cfg!(miri) { [16, 16] } else { [256, 256] },
             control_size: 64,
             answer: Answer::Ok,
             answer_time: Duration::ZERO,
