@@ -2,8 +2,8 @@
 
 //! Builds `cifs` and `ksmbd` with SMB Direct, and `rdma_rxe`, from Debian's source of the kernel, against Debian's headers.
 //!
-//! Nothing is installed: headers and source are unpacked below `target/guest/smb`. The modules are built again only if a package
-//! or this file has changed.
+//! Nothing is installed: headers and source are unpacked below `target/guest/smb`. The modules are built once for a machine or a user, in
+//! `$CARGO_HOME/viordma`, and again only if a package or this file has changed.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{guest::debian, shell};
+use crate::{guest::debian, image::toolchain, shell};
 
 /// Parts of the source that the modules are made of.
 const SOURCES: [&str; 6] = [
@@ -151,15 +151,15 @@ impl Kernel {
     }
 }
 
-/// Builds the modules in `directory` unless they are up to date. Returns the directory that holds them.
+/// Builds the modules, with `directory` for the sources, unless this machine has them. Returns the directory that holds them.
 pub fn make(directory: &Path, kernel: &Kernel, packages: &[PathBuf]) -> Result<PathBuf> {
-    let built = directory.join("built");
     let own =
         |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("linux-"));
     let key = debian::key(&packages.iter().filter(own).cloned().collect::<Vec<_>>(), &INPUTS);
-    let made = directory.join("key");
-    if fs::read_to_string(&made).is_ok_and(|old| old == key) {
-        return Ok(built);
+    let folder = toolchain::cargo_home()?.join("viordma");
+    let modules = folder.join(format!("linux-modules-{key}"));
+    if modules.is_dir() {
+        return Ok(modules);
     }
     eprintln!("building cifs, ksmbd and rdma_rxe for Linux {} (a few minutes, once)", kernel.release);
     debian::empty(directory)?;
@@ -170,17 +170,20 @@ pub fn make(directory: &Path, kernel: &Kernel, packages: &[PathBuf]) -> Result<P
     for (part, options) in DIRECTORIES {
         compile(directory, &headers, &source.join(part), options)?;
     }
-    debian::empty(&built)?;
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let built = tempfile::Builder::new().prefix("build-").tempdir_in(&folder)?;
     for module in MODULES {
         let from = source.join(module);
         let name = from.file_name().context("a module's name")?;
-        shell::run(Command::new("strip").arg("-g").arg("-o").arg(built.join(name)).arg(&from))?;
+        shell::run(Command::new("strip").arg("-g").arg("-o").arg(built.path().join(name)).arg(&from))?;
     }
     for used in ["headers", "source"] {
         fs::remove_dir_all(directory.join(used))?;
     }
-    fs::write(made, key)?;
-    Ok(built)
+    // Another process may have been faster.
+    let renamed = fs::rename(built.path(), &modules);
+    ensure!(renamed.is_ok() || modules.is_dir(), "cannot write {}", modules.display());
+    Ok(modules)
 }
 
 fn package<'a>(packages: &'a [PathBuf], name: &str) -> Result<&'a Path> {
