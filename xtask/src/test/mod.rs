@@ -68,7 +68,8 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs all steps: the first ones, two rows of steps beside each other, and one that waits, and those that need the machine to themselves.
+/// Runs all steps: the first ones, two rows of steps beside each other, and one that waits; then those that need the machine to themselves, beside
+/// one that takes what they leave of it.
 fn run_all() -> Result<Vec<Done>> {
     capture_folder::clear()?;
     let of = |when| STEPS.iter().filter(move |step| step.when == when);
@@ -87,7 +88,9 @@ fn run_all() -> Result<Vec<Done>> {
     }
     done.extend(beside.rest());
     done.extend(waiting.rest());
-    done.extend(of(When::Alone).map(run_step));
+    let idle = Beside::begin(of(When::Idle).collect())?;
+    done.extend(of(When::Alone).map(run_part));
+    done.extend(idle.rest());
     Ok(done)
 }
 
