@@ -8,6 +8,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    path::Path,
     process::{Command, Output},
 };
 
@@ -55,10 +56,7 @@ pub fn build(copy: &Copy, guard: &Guard, switch: &Switch, mutants: &[Numbered<'_
         };
         let before = left_out.len();
         for (file, line, column) in places(&errors) {
-            // Of packages outside of their workspace's folder, the compiler names the whole path.
-            let file =
-                normalized(file.strip_prefix(&format!("{}/", copy.path("").display())).unwrap_or(file));
-            let rewritten = files.get(&file);
+            let rewritten = files.get(&in_workspace(&copy.path(""), file));
             left_out.extend(rewritten.map_or(&[][..], |file| file.mutants_at(line, column)));
         }
         ensure!(left_out.len() > before, "the mutants cannot be built:\n{errors}");
@@ -158,6 +156,12 @@ fn places(errors: &str) -> impl Iterator<Item = (&str, usize, usize)> {
     })
 }
 
+/// Returns a path of the compiler relative to the folder of the workspace: of packages outside of it, it names the whole path.
+fn in_workspace(folder: &Path, file: &str) -> String {
+    let relative = Path::new(file).strip_prefix(folder).ok().and_then(Path::to_str);
+    normalized(relative.unwrap_or(file))
+}
+
 /// Removes `.` and `..` from a path of the compiler: a build script that includes a source of its crate names it so.
 fn normalized(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
@@ -182,5 +186,9 @@ mod tests {
             ["./src/b.rs", "build/../src/b.rs", "../b.rs"].map(normalized),
             ["src/b.rs", "src/b.rs", "../b.rs"]
         );
+        // The folder has a slash at its end, as that of the copy.
+        for file in ["/copy/sim/a.rs", "sim/a.rs", "/copy/./sim/b/../a.rs"] {
+            assert_eq!(in_workspace(Path::new("/copy/"), file), "sim/a.rs", "{file}");
+        }
     }
 }
