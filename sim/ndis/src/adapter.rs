@@ -129,8 +129,8 @@ pub struct Adapter {
     pub(crate) oid_done: Event,
     pub(crate) oid_status: Mutex<NDIS_STATUS>,
     pub(crate) direct_oids: PendingOids,
-    /// A PnP or power transition is in progress.
-    pub(crate) pnp_busy: Mutex<bool>,
+    /// Taken by a PnP or power transition.
+    pub(crate) pnp: Turn,
     /// The removal that the miniport asks for.
     pub removal: RemovalRequest,
     pub(crate) ndk: NdkState,
@@ -199,7 +199,7 @@ impl Adapter {
             oid_done: host.event(),
             oid_status: Mutex::new(NDIS_STATUS_PENDING),
             direct_oids: PendingOids::default(),
-            pnp_busy: Mutex::new(false),
+            pnp: Turn::default(),
             removal: RemovalRequest::default(),
             ndk: NdkState::new(host),
             data_path: InFlight::new(host),

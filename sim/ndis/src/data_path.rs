@@ -27,7 +27,7 @@ use crate::{
     receive_checks::{check_frames, check_indicated, frame_of},
     rules::{self, broken, require},
     sg_list,
-    wait::wait_until,
+    wait::{OnExit, wait_until},
 };
 
 /// Checks that flags that say `DISPATCH_LEVEL` are true.
@@ -125,8 +125,8 @@ impl Adapter {
             }
             state.bound += 1;
         }
+        let _end = OnExit(|| self.data_path.state.lock().bound -= 1);
         body();
-        self.data_path.state.lock().bound -= 1;
         true
     }
 

@@ -29,7 +29,7 @@ use crate::{
     handle,
     pending_oids::{PendingOids, Turn},
     rules::{self, require},
-    wait::{wait, wait_until},
+    wait::{OnExit, wait, wait_until},
 };
 
 /// The registered filter drivers of a host, in the order they registered.
@@ -244,16 +244,20 @@ impl FilterModule {
             }
             self.users.fetch_add(1, SeqCst);
         }
+        let _end = self.one_user_less();
         body();
-        self.users.fetch_sub(1, SeqCst);
         true
     }
 
     /// Runs `body`, which calls a handler that gives lists back, or the one for statuses.
     pub fn entered(&self, body: impl FnOnce()) {
         self.users.fetch_add(1, SeqCst);
+        let _end = self.one_user_less();
         body();
-        self.users.fetch_sub(1, SeqCst);
+    }
+
+    fn one_user_less(&self) -> OnExit<impl Fn()> {
+        OnExit(|| _ = self.users.fetch_sub(1, SeqCst))
     }
 
     /// Waits until no thread is inside [`FilterModule::while_unpaused`] or [`FilterModule::entered`]. The module is paused.

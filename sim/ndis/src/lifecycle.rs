@@ -31,7 +31,7 @@ use crate::{
     owner,
     protocol::Binding,
     rules::{self, require},
-    wait::{wait, wait_until},
+    wait::wait,
     wmi,
 };
 
@@ -247,10 +247,7 @@ fn halt(host: &Arc<Host>, adapter: &Arc<Adapter>, action: NDIS_HALT_ACTION) {
 /// Runs `body` while no other PnP or power transition of the adapter is in progress. On a thread of the host, at
 /// `PASSIVE_LEVEL`.
 pub(crate) fn exclusively<T>(adapter: &Adapter, body: impl FnOnce() -> T) -> T {
-    wait_until(|| !std::mem::replace(&mut *adapter.pnp_busy.lock(), true));
-    let result = body();
-    *adapter.pnp_busy.lock() = false;
-    result
+    adapter.pnp.during(body)
 }
 
 /// Pauses an adapter that runs, then halts and removes it. Does nothing if it was removed meanwhile.

@@ -8,7 +8,7 @@ use ndk_abi::ndis::{NDIS_STATUS, NDIS_STATUS_PENDING};
 use nt_sim::Event;
 use parking_lot::Mutex;
 
-use crate::wait::wait_until;
+use crate::wait::{OnExit, wait_until};
 
 /// The requests that a driver has, by their addresses.
 #[derive(Default)]
@@ -20,7 +20,7 @@ pub(crate) struct Pending {
     status: Mutex<NDIS_STATUS>,
 }
 
-/// The right to send a request to a driver that gets one at a time.
+/// The right to do what one thread does at a time, such as to send a request to a driver that gets one at a time.
 #[derive(Default)]
 pub(crate) struct Turn(Mutex<bool>);
 
@@ -64,12 +64,34 @@ impl Turn {
     /// Runs `body` while no other thread does so.
     pub fn during<T>(&self, body: impl FnOnce() -> T) -> T {
         wait_until(|| !std::mem::replace(&mut *self.0.lock(), true));
-        let result = body();
-        *self.0.lock() = false;
-        result
+        let _end = OnExit(|| *self.0.lock() = false);
+        body()
     }
 
     pub fn is_taken(&self) -> bool {
         *self.0.lock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic;
+
+    use nt_sim::{ClockKind, host::HostOptions};
+
+    use super::*;
+
+    #[test]
+    fn a_turn_ends_with_a_panic_too() {
+        let mut sim = crate::builder().clock(ClockKind::Deterministic { seed: 1 }).build();
+        let host = sim.add_host(HostOptions::new("host"));
+        let turns = || {
+            let turn = Turn::default();
+            let panicked = panic::catch_unwind(panic::AssertUnwindSafe(|| turn.during(|| panic!("inside"))));
+            assert!(panicked.is_err() && !turn.is_taken());
+            turn.during(|| assert!(turn.is_taken()));
+            assert!(!turn.is_taken());
+        };
+        host.spawn("thread", turns).join().expect("the host lives");
     }
 }

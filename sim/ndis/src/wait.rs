@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Waiting at `PASSIVE_LEVEL`.
+//! Waiting at `PASSIVE_LEVEL`, and ending what others wait for.
 
 use nt_sim::{Event, current};
 
@@ -19,5 +19,14 @@ pub(crate) fn wait_until(condition: impl Fn() -> bool) {
 pub(crate) fn wait(event: &Event) {
     while !event.is_set() {
         event.wait_any();
+    }
+}
+
+/// Does something when it is dropped, also when a panic of a host's thread unwinds: others wait for it.
+pub(crate) struct OnExit<F: Fn()>(pub F);
+
+impl<F: Fn()> Drop for OnExit<F> {
+    fn drop(&mut self) {
+        (self.0)();
     }
 }
