@@ -15,7 +15,6 @@ use crate::{
     adapter::{Adapter, adapter},
     filter_module::{self, FilterModule, Handler, module},
     ndk_state::NdkEvent,
-    wait::wait,
 };
 
 /// Passes an event of the device to the driver below the place `from`: a filter module that has a handler for it, in any state, or the miniport.
@@ -70,11 +69,10 @@ fn deliver(adapter: &Adapter, notification: Guest<NET_PNP_EVENT_NOTIFICATION>) -
         NET_PNP_EVENT_CODE::NetEventNDKDisable => NdkEvent::Disable,
         _ => return NDIS_STATUS_NOT_SUPPORTED,
     };
-    adapter.ndk.events.lock().push(event);
-    adapter.ndk.reported.set();
-    if event == NdkEvent::Disable {
-        //= R-OIDNDK-12
-        wait(&adapter.ndk.idle);
+    //= R-OIDNDK-12
+    match event {
+        NdkEvent::Enable => adapter.ndk.report(event),
+        NdkEvent::Disable => adapter.ndk.await_closed(),
     }
     NDIS_STATUS_SUCCESS
 }

@@ -3,7 +3,10 @@
 //! Life of an adapter: the calls of the miniport from initialization to halt. On a thread of the adapter's host, at
 //! `PASSIVE_LEVEL`. (windows-packaging §8.2)
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use ndk_abi::{
     ndis::{
@@ -28,7 +31,7 @@ use crate::{
     handle::HANDLES,
     hang,
     interface::{Interface, interfaces},
-    owner,
+    ndk_state, owner,
     protocol::Binding,
     rules::{self, require},
     wait::wait,
@@ -265,6 +268,9 @@ fn halt_and_remove(host: &Arc<Host>, adapter: &Arc<Adapter>, action: NDIS_HALT_A
     filter_stack::detach_all(host, adapter);
     adapter.without_oids(|| {
         adapter.ndk.refuse_opens();
+        if host.state(&ndk_state::CLOSED_BEFORE_HALT).load(Relaxed) {
+            adapter.ndk.await_closed();
+        }
         if let Some(handler) = adapter.driver.characteristics.HaltHandlerEx {
             call("MiniportHaltEx", || {
                 // SAFETY: the image registered the function under this contract.

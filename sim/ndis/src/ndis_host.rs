@@ -22,6 +22,7 @@ use crate::{
     keyword::Keyword,
     nbl,
     ndk_objects::NDK_OBJECTS,
+    ndk_state,
 };
 
 /// A host's NICs, adapters, registry keywords and event log.
@@ -94,6 +95,10 @@ pub trait NdisHost {
     /// it, but the iSCSI initiator of Server 2025 reads them wrongly then.
     fn allow_long_mdls(&self, are_allowed: bool);
 
+    /// Sets whether consumers close their NDK adapters before a miniport is halted, as if the system asked them to, or stay until the miniport
+    /// reports that it disables NDK, as at first. No page says what Windows does: a miniport has to halt either way.
+    fn close_ndk_before_halt(&self, are_closed: bool);
+
     /// Has NDIS attach a module of the filter driver with this service name to each adapter, as the INF of a driver does: when the adapter
     /// starts, or when the driver registers.
     fn bind_filter(&self, service: &str);
@@ -164,6 +169,10 @@ impl NdisHost for Host {
 
     fn allow_long_mdls(&self, are_allowed: bool) {
         self.state(&nbl::LONG_MDLS).store(are_allowed, Relaxed);
+    }
+
+    fn close_ndk_before_halt(&self, are_closed: bool) {
+        self.state(&ndk_state::CLOSED_BEFORE_HALT).store(are_closed, Relaxed);
     }
 
     fn bind_filter(&self, service: &str) {

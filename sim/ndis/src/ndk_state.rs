@@ -2,10 +2,15 @@
 
 //! The open NDK adapters of a miniport adapter, and the NDK events its miniport reported.
 
-use nt_sim::{Event, Host};
+use std::sync::atomic::AtomicBool;
+
+use nt_sim::{Event, Host, services::Slot};
 use parking_lot::Mutex;
 
-use crate::wait::wait_until;
+use crate::wait::{wait, wait_until};
+
+/// Whether consumers close their NDK adapters before a halt.
+pub(crate) static CLOSED_BEFORE_HALT: Slot<AtomicBool> = Slot::new();
 
 /// A change of state that the miniport reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,6 +97,18 @@ impl NdkState {
     pub fn refuse_opens(&self) {
         self.opens.lock().refused = true;
         wait_until(|| self.opens.lock().calls == 0);
+    }
+
+    /// Asks the consumers to close their NDK adapters, and waits for them.
+    pub fn await_closed(&self) {
+        self.report(NdkEvent::Disable);
+        wait(&self.idle);
+    }
+
+    /// Reports an event to the consumers.
+    pub fn report(&self, event: NdkEvent) {
+        self.events.lock().push(event);
+        self.reported.set();
     }
 
     /// Returns the addresses of the open NDK adapters.

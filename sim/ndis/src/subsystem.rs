@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 use crate::{
     adapter, bus, clones, config, data_path, device, direct_oid, dma, driver, event_log, filter_module,
     filter_oid, filter_path, filter_pnp, filter_stack, filter_status, handle, hang, interface, interrupt,
-    nbl, ndk, ndk_objects, netio, oid, owner, physical_device, poll, protocol, registration, removal,
-    rss_processors, runtime, sg_list, shared_memory, upper_drivers, wsk,
+    nbl, ndk, ndk_objects, ndk_state, netio, oid, owner, physical_device, poll, protocol, registration,
+    removal, rss_processors, runtime, sg_list, shared_memory, upper_drivers, wsk,
 };
 
 /// The imports of `ndis.sys`, one slice per file.
@@ -82,6 +82,7 @@ impl Subsystem for Ndis {
         services.add(&protocol::PROTOCOLS, Vec::new());
         services.add(&nbl::LENT, Mutex::default());
         services.add(&nbl::LONG_MDLS, false.into());
+        services.add(&ndk_state::CLOSED_BEFORE_HALT, false.into());
         services.add(&clones::CLONES, Mutex::default());
         services.add(&sg_list::MAPPED_BUFFERS, Mutex::default());
     }

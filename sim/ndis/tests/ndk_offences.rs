@@ -9,13 +9,16 @@ use std::{
         Mutex,
         atomic::{AtomicI32, Ordering::SeqCst},
     },
+    time::Duration,
 };
 
 use crate::common::scripted::{
-    Offence, Script, assert_all_reported, assert_reported, header, in_initialize, kept, set_provider,
-    verdict, verdict_while_running,
+    Offence, Script, assert_all_reported, assert_reported, header, host, in_initialize, kept, register,
+    set_provider, simulation, verdict, verdict_while_running,
 };
-use ndis_sim::{IpHost as _, Miniport, NdisHost as _, adapter, ndk, netio::imports as netio, runtime};
+use ndis_sim::{
+    IpHost as _, Miniport, NdisHost as _, NdkEvent, adapter, ndk, netio::imports as netio, runtime,
+};
 use ndk_abi::{
     ndis::{
         NDIS_HANDLE, NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES, NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
@@ -236,6 +239,30 @@ fn ndk_adapter_that_is_open_at_halt_is_reported() {
         let _open = miniport.ndk().open(2, 1).expect("the adapter is opened");
     });
     assert!(reported.contains("MiniportHaltEx returned with 1 NDK adapters open"), "{reported}");
+}
+
+/// A miniport that does nothing about NDK when it is halted: it is correct where consumers have closed before.
+#[test]
+fn consumers_can_close_before_the_halt() {
+    let mut sim = simulation();
+    let host = host(&mut sim);
+    host.close_ndk_before_halt(true);
+    assert_eq!(register(&host, provider(|out| opened(out, |_| {})), |_| {}), Some(NDIS_STATUS_SUCCESS));
+    let miniport = Miniport::start(&host).expect("it starts");
+    let open = miniport.ndk().open(2, 1).expect("the adapter is opened");
+    let consumer = {
+        let miniport = miniport.clone();
+        host.spawn("consumer", move || {
+            assert!(miniport.ndk().await_events(1, Duration::from_secs(20)), "it is asked to close");
+            assert_eq!(miniport.ndk().events(), [NdkEvent::Disable]);
+            nt_sim::nt::time::sleep(1_000_000);
+            assert_eq!(miniport.ndk().open_adapters(), 1, "the halt waits");
+            miniport.ndk().close(open).expect("the host lives");
+        })
+    };
+    miniport.halt().expect("the host lives");
+    consumer.join().expect("the host lives");
+    assert_eq!(sim.verdict().to_string(), "no violation");
 }
 
 /// No page says whether NDIS waits for the consumers: a driver that others have seen to halt so can be run.

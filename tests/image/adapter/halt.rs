@@ -10,6 +10,7 @@ use lab::{
     image,
     testbed::{Options, Testbed},
 };
+use ndis_sim::{NdisHost as _, NdkEvent};
 use ndk_abi::{ndis::NDIS_STATUS_SUCCESS, ndk::OID_NDK_SET_STATE};
 use nt_sim::delays::{Delay, Moment};
 use support::{bed, copying::try_copy, scaling};
@@ -88,6 +89,32 @@ fn device_that_fails_while_a_halt_waits_for_consumers_is_not_reset() {
     halting.join().expect("the host lives").expect("the adapter halts");
     assert!(!called.is_reached());
     finish(bed);
+}
+
+/// Windows may have consumers close before the halt, or leave it to the miniport to ask them: no page says which.
+//= R-PNP-4, R-PNP-5
+#[test]
+fn adapter_with_a_consumer_halts_whether_the_system_or_the_driver_asks_it_to_close() {
+    for by_system in [false, true] {
+        let Some(bed) = started() else { return };
+        let machine = bed.machines()[0];
+        machine.host().close_ndk_before_halt(by_system);
+        let miniport = machine.miniport().expect("the adapter has started").clone();
+        let (opened, asked) = (bed.event(), miniport.clone());
+        let consumer = {
+            let opened = opened.clone();
+            machine.consumer("consumer", move |_| {
+                opened.set();
+                assert!(asked.ndk().await_events(1, MOMENT), "it is asked to close");
+            })
+        };
+        assert!(opened.wait(MOMENT));
+        miniport.halt().expect("the host lives");
+        consumer.join().expect("the consumer closes");
+        assert_eq!(miniport.ndk().events(), [NdkEvent::Disable], "by the system: {by_system}");
+        assert_eq!(miniport.ndk().open_adapters(), 0);
+        finish(bed);
+    }
 }
 
 /// The handler of the open uses what the halt frees.
