@@ -28,6 +28,7 @@ use crate::{
     adapter::Adapter,
     block,
     driver::Driver,
+    filter_module::{FilterDriver, FilterModule},
     handle::{self, HANDLES},
     owner,
     rules::{self, broken, require},
@@ -329,11 +330,16 @@ imports! { IMPORTS: "ndis.sys" =>
         let _ = owner::release(current().host(), TIMER, timer);
     }
 
-    /// Allocates a reader-writer lock.
+    /// Allocates a reader-writer lock. A driver that has no handle yet passes null, a filter driver its own handle or a module's.
     [<= DISPATCH_LEVEL]
     fn NdisAllocateRWLock(owner: usize) -> usize {
-        let _ = require_owner(RW_LOCK, owner);
         let host = current().host().clone();
+        let handles = host.state(&HANDLES);
+        let is_filter =
+            || handles.get::<FilterModule>(owner).is_some() || handles.get::<FilterDriver>(owner).is_some();
+        if owner != 0 && !is_filter() {
+            let _ = require_owner(RW_LOCK, owner);
+        }
         let handle = host.state(&HANDLES).insert(Arc::new(RwLock { state: AtomicI32::new(0) }));
         owner::hold(&host, owner, RW_LOCK, handle);
         handle

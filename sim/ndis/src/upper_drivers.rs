@@ -12,7 +12,7 @@ use ndk_abi::{
     ndis::{
         NDIS_HANDLE, NDIS_OBJECT_HEADER, NDIS_OBJECT_TYPE_FILTER_DRIVER_CHARACTERISTICS,
         NDIS_OBJECT_TYPE_PROTOCOL_DRIVER_CHARACTERISTICS, NDIS_STATUS, NDIS_STATUS_BAD_CHARACTERISTICS,
-        NDIS_STATUS_BAD_VERSION, NDIS_STATUS_SUCCESS,
+        NDIS_STATUS_BAD_VERSION, NDIS_STATUS_FAILURE, NDIS_STATUS_SUCCESS,
     },
     nt::DRIVER_OBJECT,
 };
@@ -62,6 +62,15 @@ const FILTER: Kind = Kind {
 
 /// A registered protocol driver.
 struct ProtocolDriver;
+
+/// A protocol driver that is being bound, and one that has opened an adapter: there are none, so that every handle of them is wrong.
+struct Bind;
+struct Binding;
+
+fn require_binding(handle: usize) -> NDIS_STATUS {
+    let _ = handle::object::<Binding>("handle of NdisOpenAdapterEx", handle);
+    NDIS_STATUS_FAILURE
+}
 
 /// `ProtocolSetOptions`, `FilterSetOptions`.
 type SetOptions = unsafe extern "efiapi" fn(NDIS_HANDLE, NDIS_HANDLE) -> NDIS_STATUS;
@@ -185,6 +194,43 @@ imports! { IMPORTS: "ndis.sys" =>
     [== PASSIVE_LEVEL]
     fn NdisReEnumerateProtocolBindings(handle: usize) {
         let _ = handle::object::<ProtocolDriver>("handle of NdisRegisterProtocolDriver", handle);
+    }
+
+    /// Opens an adapter for a protocol driver that is being bound to it: none is.
+    [== PASSIVE_LEVEL]
+    fn NdisOpenAdapterEx(
+        _driver: usize,
+        _context: usize,
+        _parameters: usize,
+        bind: usize,
+        _handle: Guest<usize>,
+    ) -> NDIS_STATUS {
+        let _ = handle::object::<Bind>("BindContext of ProtocolBindAdapterEx", bind);
+        NDIS_STATUS_FAILURE
+    }
+
+    /// Closes the adapter of a binding.
+    [== PASSIVE_LEVEL]
+    fn NdisCloseAdapterEx(binding: usize) -> NDIS_STATUS {
+        require_binding(binding)
+    }
+
+    /// Sends an OID request of a binding.
+    [<= DISPATCH_LEVEL]
+    fn NdisOidRequest(binding: usize, _request: usize) -> NDIS_STATUS {
+        require_binding(binding)
+    }
+
+    /// Sends lists of a binding.
+    [<= DISPATCH_LEVEL]
+    fn NdisSendNetBufferLists(binding: usize, _lists: usize, _port: u32, _flags: u32) {
+        let _ = require_binding(binding);
+    }
+
+    /// Returns lists to the adapter of a binding.
+    [<= DISPATCH_LEVEL]
+    fn NdisReturnNetBufferLists(binding: usize, _lists: usize, _flags: u32) {
+        let _ = require_binding(binding);
     }
 
     /// Registers a filter driver. Its modules are attached soon, if it is bound.

@@ -136,6 +136,16 @@ fn a_lock_has_readers_or_one_writer() {
     });
 }
 
+/// (WDK, `NdisAllocateRWLock`: null, since Windows 8, where no handle is there yet; NetKVM passes it in `MiniportInitializeEx`.)
+#[test]
+fn a_lock_is_allocated_without_a_handle() {
+    correct(|_| {
+        let lock = runtime::NdisAllocateRWLock(0);
+        assert!(current().host().objects.contains("NdisAllocateRWLock", lock), "a leak is reported");
+        runtime::NdisFreeRWLock(lock);
+    });
+}
+
 #[test]
 fn an_event_is_waited_for_up_to_a_limit() {
     correct(|_| {

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use crate::common::scripted::{Script, assert_all_reported, in_initialize, kept, verdict};
 use ndis_sim::upper_drivers::{
-    NdisDeregisterProtocolDriver, NdisFDeregisterFilterDriver, NdisFRegisterFilterDriver,
-    NdisReEnumerateProtocolBindings, NdisRegisterProtocolDriver,
+    NdisCloseAdapterEx, NdisDeregisterProtocolDriver, NdisFDeregisterFilterDriver, NdisFRegisterFilterDriver,
+    NdisOidRequest, NdisOpenAdapterEx, NdisReEnumerateProtocolBindings, NdisRegisterProtocolDriver,
+    NdisReturnNetBufferLists, NdisSendNetBufferLists,
 };
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_STATUS, NDIS_STATUS_BAD_CHARACTERISTICS, NDIS_STATUS_BAD_VERSION, NDIS_STATUS_FAILURE,
@@ -109,5 +110,21 @@ fn handles_of_other_drivers_are_reported() {
             },
             "is not a handle of NdisRegisterProtocolDriver",
         ),
+    ]);
+}
+
+/// Nothing binds a protocol driver: the functions of bindings are there so that a miniport that imports them is loaded.
+#[test]
+fn functions_of_bindings_are_reported_without_a_binding() {
+    const BINDING: &str = "0x1234 is not a handle of NdisOpenAdapterEx";
+    assert_all_reported(&[
+        (
+            |_| _ = NdisOpenAdapterEx(1, 2, 3, 0x1234, kept(0)),
+            "0x1234 is not a BindContext of ProtocolBindAdapterEx",
+        ),
+        (|_| _ = NdisCloseAdapterEx(0x1234), BINDING),
+        (|_| _ = NdisOidRequest(0x1234, 0), BINDING),
+        (|_| NdisSendNetBufferLists(0x1234, 0, 0, 0), BINDING),
+        (|_| NdisReturnNetBufferLists(0x1234, 0, 0), BINDING),
     ]);
 }
