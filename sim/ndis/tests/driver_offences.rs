@@ -125,6 +125,21 @@ unsafe extern "efiapi" fn indicate_too_many(
     data_path::NdisMIndicateReceiveNetBufferLists(handle, first, 0, limit + 1, 0);
 }
 
+/// Indicates as many lists as NDIS allows, one at a time, and one more.
+unsafe extern "efiapi" fn indicate_too_often(
+    _: NDIS_HANDLE,
+    _: u32,
+    adapter: *mut c_void,
+    throttle: *mut c_void,
+    _: *mut c_void,
+) {
+    // SAFETY: NDIS's parameters of this DPC.
+    let limit = unsafe { throttle.cast::<u32>().read() };
+    for _ in 0..=limit {
+        data_path::NdisMIndicateReceiveNetBufferLists(adapter.addr(), list(adapter.addr()), 0, 1, 0);
+    }
+}
+
 /// Leaves frames to NDIS, which calls again only if it has set a limit.
 unsafe extern "efiapi" fn leave_more(
     _: NDIS_HANDLE,
@@ -172,8 +187,10 @@ fn verdict_of_dpc(handler: MINIPORT_MESSAGE_INTERRUPT_DPC, limit: Option<u32>) -
 fn receive_dpc_that_indicates_more_than_it_may_is_reported() {
     let expected = "a receive DPC indicated more lists than MaxNblsToIndicate allows";
     for limit in [64, 3] {
-        let verdict = verdict_of_dpc(indicate_too_many, Some(limit));
-        assert!(verdict.contains(expected), "expected '{expected}', got: {verdict}");
+        for handler in [indicate_too_many, indicate_too_often] {
+            let verdict = verdict_of_dpc(handler, Some(limit));
+            assert!(verdict.contains(expected), "expected '{expected}', got: {verdict}");
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! Services of NDIS for miniport drivers: memory with tags, strings, processors, registry keys, ports.
 
 use crate::common::scripted::{Script, header, in_initialize, kept, verdict};
-use ndis_sim::{bus, config, rss_processors, runtime};
+use ndis_sim::{Keyword, NdisHost as _, bus, config, rss_processors, runtime};
 use ndk_abi::{
     ndis::{
         BINARY_DATA, NDIS_CONFIGURATION_OBJECT, NDIS_CONFIGURATION_PARAMETER,
@@ -154,6 +154,19 @@ fn processors_of_receive_side_scaling_are_those_of_the_host() {
         let processors = [40, 48].map(|at| buffer.cast::<u8>().add(at).cast::<NDIS_RSS_PROCESSOR>().read());
         assert_eq!(processors.map(|one| (one.ProcNum.Group, one.ProcNum.Number)), [(0, 0), (0, 1)]);
         assert_eq!(processors.map(|one| one.PreferenceIndex), [0; 2]);
+        // A keyword limits them, as a number or as text.
+        let host = current().host().clone();
+        for (limit, expected) in [
+            (Keyword::Number(1), 1),
+            (Keyword::Text(" 1 ".into()), 1),
+            (Keyword::Number(9), 2),
+            (Keyword::Text("one".into()), 2),
+            (Keyword::Binary(vec![1, 0, 0, 0]), 2),
+        ] {
+            host.set_keyword("*MaxRssProcessors", limit);
+            let status = rss_processors::NdisGetRssProcessorInformation(adapter, info, size);
+            assert_eq!((status, info.read().MaxNumRssProcessors), (NDIS_STATUS_SUCCESS, expected));
+        }
     };
     assert_eq!(verdict(in_initialize(body)), "no violation");
 }

@@ -10,12 +10,13 @@ use std::{
 };
 
 use crate::common::{
-    filter::{FilterScript, List, register, register_all},
+    filter::{FilterScript, List, register, register_all, register_with},
     lists,
     scripted::{Script, host, register as register_miniport, simulation},
 };
 use ndis_sim::{
-    AdapterState, Miniport, NdisHost as _, clones, data_path, filter_path, filter_stack, upper_drivers,
+    AdapterState, Miniport, NdisHost as _, clones, data_path, filter_path, filter_stack, runtime,
+    upper_drivers,
 };
 use ndk_abi::ndis::{
     NDIS_RECEIVE_FLAGS_RESOURCES, NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_PAUSED, NDIS_STATUS_PENDING,
@@ -128,6 +129,23 @@ fn a_stack_restarts_from_below_and_pauses_from_above() {
 }
 
 #[test]
+fn filter_allocates_a_lock_with_the_handle_of_its_module() {
+    let _one = one_test();
+    let allocating = FilterScript {
+        restart: Some(|handle| {
+            runtime::NdisFreeRWLock(runtime::NdisAllocateRWLock(handle));
+            NDIS_STATUS_SUCCESS
+        }),
+        ..FilterScript::default()
+    };
+    let (sim, host, miniport) = started(&[("allocating", allocating)]);
+    let driver = register(&host, "not bound", FilterScript::default());
+    let allocate = move || runtime::NdisFreeRWLock(runtime::NdisAllocateRWLock(driver));
+    host.spawn("system", allocate).join().expect("the host lives");
+    finish(&sim, &miniport);
+}
+
+#[test]
 fn filter_that_is_not_bound_or_refuses_is_not_attached() {
     let _one = one_test();
     let refusing = FilterScript { attach: Some(|_| NDIS_STATUS_FAILURE), ..noting() };
@@ -139,6 +157,83 @@ fn filter_that_is_not_bound_or_refuses_is_not_attached() {
     assert_eq!(miniport.send(&[0; 60], SOON), Some(NDIS_STATUS_SUCCESS));
     finish(&sim, &miniport);
     assert_eq!(calls(), ["miniport sends", "miniport pauses", "miniport halts"]);
+}
+
+/// One that was registered, and has left, is not attached to adapters that start later.
+#[test]
+fn filter_that_has_deregistered_is_not_attached() {
+    let _one = one_test();
+    let mut sim = simulation();
+    let host = host(&mut sim);
+    host.bind_filter("gone");
+    host.bind_filter("there");
+    let handle = register(&host, "gone", noting());
+    register(&host, "there", passing());
+    let ended = host.spawn("system", move || upper_drivers::NdisFDeregisterFilterDriver(handle));
+    ended.join().expect("the host lives");
+    assert_eq!(register_miniport(&host, miniport_script(), |_| {}), Some(NDIS_STATUS_SUCCESS));
+    let _ = calls();
+    let miniport = Miniport::start(&host).expect("it starts");
+    assert_eq!(miniport.send(&[0; 60], SOON), Some(NDIS_STATUS_SUCCESS));
+    assert_eq!(calls(), ["miniport restarts", "send", "miniport sends", "complete"]);
+    finish(&sim, &miniport);
+}
+
+/// Lists, requests, statuses and events pass a module whose driver has no handlers for them.
+#[test]
+fn filter_with_the_mandatory_handlers_alone_is_passed_by() {
+    let _one = one_test();
+    let mut sim = simulation();
+    let host = host(&mut sim);
+    host.bind_filter("bare");
+    register_with(&host, "bare", noting(), 4);
+    let answer = |_, _| NDIS_STATUS_SUCCESS;
+    let script = Script { answer: Some(answer), ..miniport_script() };
+    assert_eq!(register_miniport(&host, script, |_| {}), Some(NDIS_STATUS_SUCCESS));
+    let _ = calls();
+    let miniport = Miniport::start(&host).expect("it starts");
+    assert_eq!(miniport.send(&[0; 60], SOON), Some(NDIS_STATUS_SUCCESS));
+    miniport.cancel_sends(1);
+    indicate(&miniport, 0);
+    let _ = sim.event().wait(SOON);
+    assert_eq!(miniport.received(), [[7; 60].to_vec()]);
+    assert!(miniport.query(0x0001_0101, 4).is_ok());
+    // The miniport does not free its list: the host dies of that at the end.
+    let _ = miniport.surprise_remove();
+    let expected =
+        ["miniport restarts", "filter restarts", "miniport sends", "filter pauses", "miniport pauses"];
+    assert_eq!(calls(), [&expected[..], &["filter detaches", "miniport halts"]].concat());
+}
+
+/// A pause begins when the stack above has returned what it received: not before, and not much later.
+#[test]
+fn modules_are_paused_once_the_stack_holds_nothing() {
+    let _one = one_test();
+    let (_sim, host, miniport) = started(&[("filter", noting())]);
+    let timed = |body: &dyn Fn()| {
+        let begin = host.world().now();
+        body();
+        Duration::from_nanos(host.world().now() - begin)
+    };
+    assert!(timed(&|| miniport.pause().unwrap()) < SOON);
+    miniport.restart().unwrap();
+    miniport.stack().keep(true);
+    indicate(&miniport, 0);
+    let returning = {
+        let miniport = miniport.clone();
+        host.spawn("stack", move || {
+            nt_sim::nt::time::sleep(20_000_000);
+            note("stack returns");
+            miniport.stack().keep(false);
+        })
+    };
+    let _ = calls();
+    let took = timed(&|| miniport.pause().unwrap());
+    returning.join().expect("the host lives");
+    assert!((Duration::from_millis(20)..SOON).contains(&took), "{took:?}");
+    assert_eq!(calls(), ["stack returns", "filter pauses", "miniport pauses"]);
+    // The miniport is given its list back, and does not free it.
+    let _ = miniport.halt();
 }
 
 /// A driver that registers while the adapter runs, and deregisters.

@@ -34,6 +34,7 @@ mod rules;
 mod services;
 mod sg_lists;
 mod shared_memory;
+mod stack_lists;
 mod task_offloads;
 mod tolerances;
 mod upper_drivers;

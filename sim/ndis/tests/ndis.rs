@@ -75,6 +75,12 @@ fn a_miniport_that_keeps_the_rules_is_left_alone() {
     assert_eq!(verdict(in_initialize(everything)), "no violation");
 }
 
+fn of_revision_2(characteristics: &mut NDIS_MINIPORT_DRIVER_CHARACTERISTICS, minor: u8) {
+    characteristics.Header.Revision = 2;
+    characteristics.Header.Size = 0x98;
+    characteristics.MinorNdisVersion = minor;
+}
+
 #[test]
 fn registration_is_checked() {
     let registered = |edit: fn(&mut NDIS_MINIPORT_DRIVER_CHARACTERISTICS)| {
@@ -90,10 +96,15 @@ fn registration_is_checked() {
         |characteristics| characteristics.Header.Revision = 1,
         |characteristics| characteristics.Header.Size -= 8,
         |characteristics| characteristics.Header.Type = 0x80,
+        // NDIS 6.80 and later have revision 3.
+        |characteristics| of_revision_2(characteristics, 80),
+        |characteristics| of_revision_2(characteristics, 85),
     ] {
         let (status, verdict) = registered(edit);
         assert!(status.is_some_and(|status| status != NDIS_STATUS_SUCCESS), "{verdict}");
     }
+    let (status, verdict) = registered(|characteristics| of_revision_2(characteristics, 79));
+    assert_eq!(status, Some(NDIS_STATUS_SUCCESS), "{verdict}");
 }
 
 #[test]

@@ -3,10 +3,13 @@
 //! Checks of received lists, of pauses during their indication, and of the statistics: each is reported to a miniport that commits
 //! the offence.
 
-use std::mem::offset_of;
+use std::{
+    mem::offset_of,
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+};
 
 use crate::common::{
-    lists::list,
+    lists::{list, list_of},
     scripted::{Script, verdict_while_running},
 };
 use ndis_sim::{Miniport, NdisHost as _, adapter, data_path, runtime};
@@ -44,6 +47,21 @@ fn mdl_of_a_received_list_that_describes_more_than_its_data_is_reported_unless_i
     assert_reported(script, |_| {}, expected);
     let allowed = verdict_while_running(script, |miniport| miniport.host().allow_long_mdls(true));
     assert!(!allowed.contains(expected), "{allowed}");
+}
+
+#[test]
+fn frame_that_is_longer_than_the_mtu_and_not_coalesced_is_reported() {
+    for (length, is_reported) in [(1514, false), (1515, true)] {
+        static LENGTH: AtomicUsize = AtomicUsize::new(0);
+        LENGTH.store(length, SeqCst);
+        let pause = |handle| {
+            indicate(handle, list_of(handle, &vec![0; LENGTH.load(SeqCst)]));
+            NDIS_STATUS_SUCCESS
+        };
+        let verdict = verdict_while_running(Script { pause: Some(pause), ..Script::default() }, |_| {});
+        let expected = "a frame with CoalescedSegCount 0 is longer than the MTU: 0x0, a frame of 1515 bytes";
+        assert_eq!(verdict.contains(expected), is_reported, "{verdict}");
+    }
 }
 
 /// "MiniportPause must wait for all calls to NdisMIndicateReceiveNetBufferLists to return" (windows-driver-docs: network/pausing-an-adapter).

@@ -281,6 +281,11 @@ pub fn register_all(host: &Arc<Host>, filters: &[(&'static str, FilterScript)]) 
 
 /// Registers the filter, which NDIS binds, on a thread of the host; returns its handle.
 pub fn register(host: &Arc<Host>, service: &'static str, script: FilterScript) -> usize {
+    register_with(host, service, script, usize::MAX)
+}
+
+/// Registers the filter with the first `count` of its handlers, of which four are mandatory; otherwise as [`register`].
+pub fn register_with(host: &Arc<Host>, service: &'static str, script: FilterScript, count: usize) -> usize {
     let handlers = [
         (0x50, attach as *const () as usize),
         (0x58, detach as *const () as usize),
@@ -300,7 +305,7 @@ pub fn register(host: &Arc<Host>, service: &'static str, script: FilterScript) -
         (0xd0, direct_complete as *const () as usize),
     ];
     let entry = move || {
-        let from = characteristics(service, &handlers);
+        let from = characteristics(service, &handlers[..count.min(handlers.len())]);
         let context = std::ptr::from_mut(Box::leak(Box::new(script))).expose_provenance();
         let handle = kept(0_usize);
         let status = upper_drivers::NdisFRegisterFilterDriver(Guest::null(), context, from, handle);
