@@ -306,6 +306,49 @@ fn consumer_in_c_is_built_by_mingw_and_exchanges_messages() {
     }
 }
 
+/// Runs a program; `None` if there is none of the name.
+fn ran(program: &str, arguments: &[&str], folder: &Path) -> Option<()> {
+    let output = std::process::Command::new(program).args(arguments).current_dir(folder).output().ok()?;
+    let text = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&text));
+    Some(())
+}
+
+/// Each compiler that has a toolchain file, by the commands of docs/consumer.md.
+#[test]
+fn examples_in_c_are_built_by_cmake_and_run() {
+    let Some(viordma) = lab::image() else { return };
+    for (toolchain, compiler) in [("mingw-w64.cmake", "x86_64-w64-mingw32-gcc"), ("clang.cmake", "clang-19")]
+    {
+        let scratch = Scratch::new(&format!("cmake-{compiler}"));
+        if [compiler, "cmake"].iter().any(|name| ran(name, &["--version"], &scratch.0).is_none()) {
+            lab::skip("CMake, MinGW-w64 or clang is not installed");
+            continue;
+        }
+        let page = fs::read_to_string(lab::root().join("docs/consumer.md")).unwrap();
+        let configure = format!("cmake -S lab/examples/c -B build -DCMAKE_TOOLCHAIN_FILE={toolchain}");
+        assert!(page.contains(&configure) && page.contains("cmake --build build"), "not there: {configure}");
+        let source = lab::root().join("lab/examples/c");
+        let configure = configure.replace("lab/examples/c", source.to_str().unwrap());
+        for command in [configure.as_str(), "cmake --build build"] {
+            let mut words = command.split(' ');
+            ran(words.next().unwrap(), &words.collect::<Vec<_>>(), &scratch.0).unwrap();
+        }
+        let script = lab::root().join("lab/scripts/ndk-echo.toml");
+        let run = [
+            "consumer",
+            "build/NdkEcho.sys",
+            "--script",
+            script.to_str().unwrap(),
+            "--filter",
+            "build/NdisFilter.sys",
+        ];
+        let echoed = contains("IOCTL 0x00222004: 0x00000000 (STATUS_SUCCESS), 4 bytes");
+        let report = echoed.and(contains("0 violations, 0 tolerated"));
+        scratch.lab(&run).env(IMAGE, Path::new(&viordma)).assert().code(0).stdout(report);
+    }
+}
+
 /// The filter counts what passes it.
 #[test]
 fn filter_in_c_lets_everything_pass_below_a_consumer_and_above_a_miniport() {

@@ -48,6 +48,14 @@ pub const WINE: [Package; 3] = [
     Package { name: "gcc-mingw-w64-x86-64", file: "/usr/bin/x86_64-w64-mingw32-gcc" },
 ];
 
+/// Builds the examples in C: CMake, and both compilers that they have a toolchain file for. clang uses the headers and libraries of MinGW-w64.
+pub const C_EXAMPLES: [Package; 4] = [
+    Package { name: "cmake", file: "/usr/bin/cmake" },
+    Package { name: "gcc-mingw-w64-x86-64", file: "/usr/bin/x86_64-w64-mingw32-gcc" },
+    Package { name: "clang-19", file: "/usr/bin/clang-19" },
+    Package { name: "lld-19", file: "/usr/bin/ld.lld-19" },
+];
+
 /// Needed by the tests on QEMU's device.
 pub const QEMU: [Package; 1] = [Package { name: "qemu-system-x86", file: "/usr/bin/qemu-system-x86_64" }];
 

@@ -219,8 +219,14 @@ static NTSTATUS Open(SESSION *Session, ULONG Interface)
 // Closes what is open, each object before those that it was made of.
 static VOID CloseAll(SESSION *Session)
 {
+    PVOID Incoming;
     CALL Call;
 
+    // From here on, Connect refuses every connector. One that it has kept since Serve gave up is closed as well: it would hold the listener.
+    Incoming = InterlockedExchangePointer(&Session->Incoming, Session);
+    if (Session->Connector == NULL) {
+        Session->Connector = Incoming;
+    }
     if (Session->Connector != NULL) {
         Close(Session->Connector, Session->Connector->Dispatch->NdkCloseConnector);
     }

@@ -13,7 +13,8 @@ use crate::{
     lab, licenses, miri,
     package::wine,
     packages::{
-        self, ARM64, CAPTURE, DPDK, FUZZ, GUEST, IMAGE, KERNEL_MODULES, QEMU, QEMU_USER, SAMBA, TAP, WINE,
+        self, ARM64, C_EXAMPLES, CAPTURE, DPDK, FUZZ, GUEST, IMAGE, KERNEL_MODULES, QEMU, QEMU_USER, SAMBA,
+        TAP, WINE,
     },
     races, shell, tools, trace, windows, wmi,
     workspace::Workspace,
@@ -92,6 +93,7 @@ pub fn install() {
         &KERNEL_MODULES,
         &SAMBA,
         &WINE,
+        &C_EXAMPLES,
         &ARM64,
     ];
     for packages in packages {
