@@ -13,6 +13,7 @@ mod cpu_time;
 pub mod decode;
 pub mod demo;
 pub mod device;
+mod driver_file;
 pub mod event_log;
 pub mod exit;
 pub mod external_host;

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use super::{
     baseline::{self, Counts},
@@ -25,59 +25,114 @@ pub const WORK: &str = "miniport:";
 /// The lengths of the two runs that are subtracted.
 const LENGTHS: [u64; 2] = [400, 1000];
 
-/// Frames of a run in real time, and runs of each driver, of which the fastest counts.
-const TIMED: u64 = 50_000;
+/// Runs of each driver in real time, of which the fastest counts.
 const RUNS: usize = 5;
 
-/// Frames per chain, and sends at a time.
-const PATTERNS: [(&str, usize, usize); 2] = [("one at a time", 1, 1), ("chains of 16, 64 at a time", 16, 64)];
+/// Name of the count of an image by callgrind.
+const INSTRUCTIONS: &str = "instructions of the image per frame";
 
-const DIRECTIONS: [(&str, Direction); 2] =
-    [("transmitted", Direction::Transmit), ("received", Direction::Receive)];
+/// A case: frames in one direction, seen from the measured driver, in one pattern.
+#[derive(Clone, Copy)]
+struct Case {
+    way: &'static str,
+    direction: Direction,
+    pattern: &'static str,
+    chain: usize,
+    outstanding: usize,
+    /// Frames of a run in real time.
+    timed: u64,
+}
+
+/// Returns the cases.
+fn cases() -> impl Iterator<Item = Case> {
+    [("transmitted", Direction::Transmit), ("received", Direction::Receive)].into_iter().flat_map(
+        |(way, direction)| {
+            [("one at a time", 1, 1, 10_000), ("chains of 16, 64 at a time", 16, 64, 50_000)].map(
+                |(pattern, chain, outstanding, timed)| Case {
+                    way,
+                    direction,
+                    pattern,
+                    chain,
+                    outstanding,
+                    timed,
+                },
+            )
+        },
+    )
+}
+
+impl Case {
+    fn name(self) -> String {
+        format!("frames {}, {}", self.way, self.pattern)
+    }
+
+    fn load(self, count: u64) -> Load {
+        Load { direction: self.direction, count, chain: self.chain, outstanding: self.outstanding }
+    }
+}
 
 const BASELINE: &str = "miniport.toml";
 
-/// Measures the driver `image` and viordma, by turns. Returns what was counted of viordma, and what could not be counted, with the reason.
+/// A comparison, besides its figures. See [`measure`].
+pub struct Compared {
+    /// The counts of viordma.
+    pub counts: Counts,
+    /// Reasons why something could not be measured.
+    omitted: Vec<String>,
+    /// The rows in which viordma needs more than the other driver.
+    behind: Vec<String>,
+    /// The CPU time of an access to `cr8`, in seconds, once it was measured.
+    cr8: Option<f64>,
+}
+
+impl Compared {
+    /// Prints what was not measured, and where viordma is behind.
+    pub fn print(&self) {
+        for reason in &self.omitted {
+            println!("  {reason}");
+        }
+        match self.behind.as_slice() {
+            [] => println!("viordma is behind in no row"),
+            rows => println!("viordma is behind in: {}", rows.join("; ")),
+        }
+    }
+}
+
+/// Measures the driver `image` and viordma, by turns, in each case: a direction and a pattern.
 ///
 /// # Errors
-/// A run fails.
-pub fn measure(
-    image: &Path,
-    say: &impl Fn(String),
-    figures: &mut Vec<Figure>,
-) -> Result<(Counts, Vec<String>)> {
+/// A run in virtual time fails.
+pub fn measure(image: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<Compared> {
     let viordma = workspace::built_image()?;
     let baseline = baseline::read(BASELINE)?;
-    let (mut counts, mut omitted) = (Counts::new(), Vec::new());
-    for (way, direction) in DIRECTIONS {
-        let mut accesses = 0.0;
-        for (pattern, chain, outstanding) in PATTERNS {
-            let load = Load { direction, count: LENGTHS[1], chain, outstanding };
-            say(format!("{}: frames {way}, {pattern}", name(image)));
-            let counted = load::run(image, &viordma, load)?;
-            for (event, value) in of_queues(&counted) {
-                let name = format!("{}, frames {way}, {pattern}: {event}", name(image));
-                figures.push(Figure::new(name, value, Unit::PerPacket));
-            }
-            accesses = counted.irql_accesses as f64 / counted.frames as f64;
-            say(format!("viordma: frames {way}, {pattern}"));
-            for (event, value) in of_queues(&load::run(&viordma, &viordma, load)?) {
-                let name = format!("viordma, frames {way}, {pattern}: {event}");
-                let figure = Figure::new(name.clone(), value, Unit::PerPacket);
-                figures.push(baseline::limited(&baseline, &name, figure));
-                counts.insert(name, value);
+    let mut compared = Compared { counts: Counts::new(), omitted: Vec::new(), behind: Vec::new(), cr8: None };
+    for case in cases() {
+        say(format!("{}: {}", name(image), case.name()));
+        let counted = load::run(image, &viordma, case.load(LENGTHS[1]))?;
+        let accesses = counted.irql_accesses as f64 / counted.frames as f64;
+        let mut of_image = of_queues(&counted).to_vec();
+        match instructions_per_frame(image, case) {
+            Ok(value) => of_image.push((INSTRUCTIONS, value)),
+            Err(error) => compared.omitted.push(format!(
+                "{}, {}: {INSTRUCTIONS}: not counted: {error:#}",
+                name(image),
+                case.name()
+            )),
+        }
+        for &(event, value) in &of_image {
+            let name = format!("{}, {}: {event}", name(image), case.name());
+            figures.push(Figure::new(name, value, unit(event)));
+        }
+        let of_viordma = count_case(&viordma, case, &baseline, say, figures, &mut compared.counts)?;
+        for (event, value) in of_viordma {
+            let other = of_image.iter().find(|(name, _)| *name == event);
+            if other.is_some_and(|(_, other)| value > *other) {
+                compared.behind.push(format!("{}: {event}", case.name()));
             }
         }
-        omitted.extend(rates(image, &viordma, (way, direction), accesses, say, figures)?);
-        let name = format!("{}, {}", name(image), instructions_name(way));
-        say(name.clone());
-        match per_frame(image, way) {
-            Ok(value) => figures.push(Figure::new(name, value, Unit::Instructions)),
-            Err(error) => omitted.push(format!("{name}: not counted: {error:#}")),
-        }
-        figures.push(of_viordma(&viordma, way, &baseline, say, &mut counts)?);
+        rates([image, &viordma], case, accesses, say, figures, &mut compared)?;
     }
-    Ok((counts, omitted))
+    Ok(compared)
 }
 
 /// Counts what frames cost viordma, in virtual time, without another driver. The baseline is that of [`measure`]. Returns the counts.
@@ -88,17 +143,8 @@ pub fn count_viordma(say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result
     let viordma = workspace::built_image()?;
     let baseline = baseline::read(BASELINE)?;
     let mut counts = Counts::new();
-    for (way, direction) in DIRECTIONS {
-        for (pattern, chain, outstanding) in PATTERNS {
-            let load = Load { direction, count: LENGTHS[1], chain, outstanding };
-            for (event, value) in of_queues(&load::run(&viordma, &viordma, load)?) {
-                let name = format!("viordma, frames {way}, {pattern}: {event}");
-                let figure = Figure::new(name.clone(), value, Unit::PerPacket);
-                figures.push(baseline::limited(&baseline, &name, figure));
-                counts.insert(name, value);
-            }
-        }
-        figures.push(of_viordma(&viordma, way, &baseline, say, &mut counts)?);
+    for case in cases() {
+        count_case(&viordma, case, &baseline, say, figures, &mut counts)?;
     }
     Ok(counts)
 }
@@ -121,79 +167,91 @@ fn of_queues(counted: &Counted) -> [(&'static str, f64); 2] {
     ]
 }
 
-fn instructions_name(way: &str) -> String {
-    format!("instructions of the image per frame {way}, chains of 16")
-}
-
-/// Counts the instructions of viordma's image per frame.
-fn of_viordma(
+/// Counts what a frame of a case costs viordma: events and instructions.
+fn count_case(
     viordma: &Path,
-    way: &str,
+    case: Case,
     baseline: &Counts,
     say: &impl Fn(String),
+    figures: &mut Vec<Figure>,
     counts: &mut Counts,
-) -> Result<Figure> {
-    let name = format!("viordma, {}", instructions_name(way));
-    say(name.clone());
-    let value = per_frame(viordma, way)?;
-    counts.insert(name.clone(), value);
-    Ok(baseline::limited(baseline, &name, Figure::new(name.clone(), value, Unit::Instructions)))
+) -> Result<Vec<(&'static str, f64)>> {
+    say(format!("viordma: {}", case.name()));
+    let mut counted = of_queues(&load::run(viordma, viordma, case.load(LENGTHS[1]))?).to_vec();
+    counted.push((INSTRUCTIONS, instructions_per_frame(viordma, case)?));
+    for &(event, value) in &counted {
+        let name = format!("viordma, {}: {event}", case.name());
+        let figure = Figure::new(name.clone(), value, unit(event));
+        figures.push(baseline::limited(baseline, &name, figure));
+        counts.insert(name, value);
+    }
+    Ok(counted)
+}
+
+fn unit(event: &str) -> Unit {
+    if event == INSTRUCTIONS { Unit::Instructions } else { Unit::PerPacket }
 }
 
 /// Returns the instructions of an image for a frame.
-fn per_frame(path: &Path, way: &str) -> Result<f64> {
-    let [short, long] = LENGTHS.map(|count| instructions(path, way, count));
+fn instructions_per_frame(path: &Path, case: Case) -> Result<f64> {
+    let [short, long] = LENGTHS.map(|count| instructions(path, case, count));
     Ok((long? - short?) as f64 / (LENGTHS[1] - LENGTHS[0]) as f64)
 }
 
-/// Adds frames per second in real time, and the CPU time of a frame, of which a busy machine changes less. A driver with inlined functions of
-/// the kernel that change the IRQL takes a signal for each here, and none on Windows: how many there are, what they take, and the ratio
-/// without their time are added, too. Returns which runs have failed: where another one succeeded, that one counts.
+/// Adds frames per second in real time, and the CPU time of a frame, of which a busy machine changes less: those of another driver's image and of
+/// viordma's. A driver with inlined functions of the kernel that change the IRQL takes a signal for each here, and none on Windows: how many
+/// there are, what they take, and the ratio without their time are added, too.
 fn rates(
-    image: &Path,
-    viordma: &Path,
-    (way, direction): (&str, Direction),
+    images: [&Path; 2],
+    case: Case,
     accesses: f64,
     say: &impl Fn(String),
     figures: &mut Vec<Figure>,
-) -> Result<Vec<String>> {
-    say(format!("frames {way} in real time"));
-    let (pattern, chain, outstanding) = PATTERNS[1];
-    let load = Load { direction, count: TIMED, chain, outstanding };
+    compared: &mut Compared,
+) -> Result<()> {
+    let (case_name, other) = (case.name(), name(images[0]));
+    say(format!("{case_name}, in real time"));
     let mut best = [Best::default(), Best::default()];
     for _ in 0..RUNS {
-        for (path, best) in [image, viordma].into_iter().zip(&mut best) {
-            best.add(load::in_real_time(path, viordma, load));
+        for (path, best) in images.into_iter().zip(&mut best) {
+            best.add(load::in_real_time(path, images[1], case.load(case.timed)));
         }
     }
-    let failed = [image, viordma].into_iter().zip(&best).filter_map(|(path, best)| {
-        best.failures(&format!("{}, frames {way}, {pattern}, real time", name(path)))
-    });
-    let failed: Vec<_> = failed.collect();
-    for (path, best) in [image, viordma].into_iter().zip(&best) {
+    for (path, best) in images.into_iter().zip(&best) {
+        let name = format!("{}, {case_name}, real time", name(path));
+        compared.omitted.extend(best.failures(&name));
         let Some(took) = best.took else { continue };
-        let name = format!("{}, frames {way}, {pattern}, real time", name(path));
         figures.push(Figure::new(name.clone(), 1.0 / took.time, Unit::PerSecond));
         let name = format!("{name}, CPU time of all threads per frame");
         figures.push(Figure::new(name, took.cpu * 1e9, Unit::Nanoseconds));
     }
-    let [Some(of_image), Some(of_viordma)] = best.map(|best| best.took) else { return Ok(failed) };
-    let mut against = |what: &str, value| {
-        let name = format!("viordma, frames {way}, against {}: {what}", name(image));
-        figures.push(Figure { goal: Some(1.0), ..Figure::new(name, value, Unit::Times) });
-    };
-    against("per second", of_image.time / of_viordma.time);
-    against("per CPU time", of_image.cpu / of_viordma.cpu);
-    if accesses < 0.5 {
-        return Ok(failed);
+    let [Some(of_image), Some(of_viordma)] = best.map(|best| best.took) else { return Ok(()) };
+    let mut ratios = vec![
+        ("per second", of_image.time / of_viordma.time),
+        ("per CPU time", of_image.cpu / of_viordma.cpu),
+    ];
+    if accesses >= 0.5 {
+        let each = if let Some(each) = compared.cr8 {
+            each
+        } else {
+            say("the time of an access to cr8".into());
+            let each = kernel::irql_access(&workspace::built_test_driver()?)?;
+            figures.push(Figure::new("an access to cr8, CPU time", each * 1e9, Unit::Nanoseconds));
+            *compared.cr8.insert(each)
+        };
+        let without = (of_image.cpu - accesses * each) / of_viordma.cpu;
+        ratios.push(("per CPU time without accesses to cr8", without));
+        let name = format!("{other}, {case_name}: accesses to cr8 per frame");
+        figures.push(Figure::new(name, accesses, Unit::PerPacket));
     }
-    say("the time of an access to cr8".into());
-    let each = kernel::irql_access(&workspace::built_test_driver()?)?;
-    against("per CPU time without accesses to cr8", (of_image.cpu - accesses * each) / of_viordma.cpu);
-    let name = format!("{}, frames {way}: accesses to cr8 per frame", name(image));
-    figures.push(Figure::new(name, accesses, Unit::PerPacket));
-    figures.push(Figure::new("an access to cr8, CPU time", each * 1e9, Unit::Nanoseconds));
-    Ok(failed)
+    for (what, value) in ratios {
+        let name = format!("viordma, {case_name}, against {other}: {what}");
+        figures.push(Figure { goal: Some(1.0), ..Figure::new(name, value, Unit::Times) });
+        if value < 1.0 {
+            compared.behind.push(format!("{case_name}: {what}"));
+        }
+    }
+    Ok(())
 }
 
 /// The fastest of several runs in real time, in which a busy machine can lose a frame.
@@ -228,8 +286,9 @@ fn name(path: &Path) -> String {
 }
 
 /// Returns the instructions of the image in a run under callgrind.
-fn instructions(image: &Path, way: &str, count: u64) -> Result<u64> {
-    let work = format!("{WORK}{way}:{count}:{}", image.display());
+fn instructions(image: &Path, case: Case, count: u64) -> Result<u64> {
+    let Case { way, chain, .. } = case;
+    let work = format!("{WORK}{way}:{chain}:{count}:{}", image.display());
     let profile = callgrind::run(&callgrind::BY_INSTRUCTION, &work)?;
     let report = profile.output.lines().last().context("the run printed nothing")?;
     let counted: Counted = serde_json::from_str(report).context("the run printed no report")?;
@@ -238,19 +297,18 @@ fn instructions(image: &Path, way: &str, count: u64) -> Result<u64> {
     Ok(instructions)
 }
 
-/// Runs what [`instructions`] asked for, `miniport:WAY:COUNT:IMAGE`, and prints the report.
+/// Runs what [`instructions`] asked for, `miniport:WAY:CHAIN:COUNT:IMAGE`, and prints the report.
 ///
 /// # Errors
 /// Another request, or the run fails.
 pub fn work(request: &str) -> Result<()> {
     let request = request.strip_prefix(WORK).context("not a request for a miniport")?;
-    let (way, rest) = request.split_once(':').context("no direction")?;
-    let (count, image) = rest.split_once(':').context("no count")?;
-    let found = DIRECTIONS.iter().find(|(name, _)| *name == way);
-    let (_, direction) = found.with_context(|| format!("no direction is named {way}"))?;
-    let (_, chain, outstanding) = PATTERNS[1];
-    let load = Load { direction: *direction, count: count.parse()?, chain, outstanding };
-    let counted = load::run(Path::new(image), &workspace::image_path(), load)?;
+    let parts: Vec<&str> = request.splitn(4, ':').collect();
+    let [way, chain, count, image] = parts[..] else { bail!("a part of the request is missing") };
+    let (chain, count) = (chain.parse::<usize>()?, count.parse()?);
+    let case = cases().find(|case| case.way == way && case.chain == chain);
+    let case = case.with_context(|| format!("no case has chains of {chain} {way}"))?;
+    let counted = load::run(Path::new(image), &workspace::image_path(), case.load(count))?;
     println!("{}", serde_json::to_string(&counted)?);
     Ok(())
 }

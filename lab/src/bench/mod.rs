@@ -42,6 +42,7 @@ use self::{
     orders::Orders,
 };
 use crate::{
+    driver_file::DriverFile,
     exit::Exit,
     files::{self, Named, Output},
     workspace,
@@ -138,13 +139,14 @@ pub fn run(options: &Options) -> Result<()> {
         return report(&figures, json);
     }
     if let Some(image) = &options.miniport {
-        let (counts, omitted) = miniport::measure(image, &say, &mut figures)?;
+        let file = DriverFile::read(image)?;
+        let compared = miniport::measure(image, &say, &mut figures)?;
         spinner.finish_and_clear();
+        println!("{file}");
         report(&figures, json)?;
-        for reason in omitted {
-            println!("  {reason}");
-        }
-        return if options.keep_baseline { miniport::keep(&counts) } else { within_baseline(&figures) };
+        compared.print();
+        let keeps = options.keep_baseline;
+        return if keeps { miniport::keep(&compared.counts) } else { within_baseline(&figures) };
     }
     if options.ethernet {
         let omitted = ethernet::measure(&workspace::built_image()?, &say, &mut figures)?;

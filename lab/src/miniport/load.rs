@@ -89,7 +89,7 @@ pub struct Between {
     pub count: u64,
 }
 
-/// Runs a load in virtual time, with the verifier off: `image` is measured, `peer` is at the other end.
+/// Runs a load in virtual time, with the verifier off, and with all faults tolerated that can be: `image` is measured, `peer` is at the other end.
 ///
 /// # Errors
 /// A driver does not start, or a frame is lost.
@@ -120,7 +120,7 @@ fn measured(image: &Path, peer: &Path, load: Load, real_time: bool) -> Result<(C
     let driver = |path: &Path, service: &str| Image {
         path: path.to_owned(),
         service: service.into(),
-        tolerate: Tolerances::NONE,
+        tolerate: Tolerances::ALL,
     };
     let (image, peer) = (driver(image, "measured"), driver(peer, "peer"));
     let setup = Setup::new(real_time);

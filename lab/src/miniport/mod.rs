@@ -27,6 +27,7 @@ use self::{
 };
 use crate::{
     consumer::Limit,
+    driver_file::DriverFile,
     exit::{Exit, UNUSABLE_INPUT, exit_code},
     missing_imports, process, workspace,
 };
@@ -50,6 +51,7 @@ pub fn run(options: &Options) -> Result<()> {
     if let Some(name) = &options.case {
         return one(options, path, &viordma, name);
     }
+    println!("{}", DriverFile::read(path)?);
     // An image that cannot be loaded is refused once, not by each case.
     let hosts = TwoHosts::new([&named(options, path); 2], &setup(options, Peer::Itself, None)?)?;
     missing_imports::check(hosts.sides[0].driver.image(), options.allow_missing)?;

@@ -126,6 +126,7 @@ pub struct Tolerances(u32);
 
 impl Tolerances {
     pub const NONE: Self = Self(0);
+    pub const ALL: Self = Self(u32::MAX);
 
     #[must_use]
     pub const fn with(self, fault: Tolerance) -> Self {
