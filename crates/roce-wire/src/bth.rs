@@ -43,6 +43,28 @@ layout! {
     }
 }
 
+/// Bits of the gap hint in the byte that the ICRC does not cover, above those in the byte of AckReq.
+const HINT_LOW: u32 = 7;
+
+/// The longest distance that a gap hint can have.
+pub const MOST_HINTED: u16 = (1 << 13) - 1;
+
+impl Bth<'_> {
+    /// Returns the gap hint, which is in the reserved bits; 0 for none.
+    #[must_use]
+    #[inline]
+    pub const fn gap_hint(&self) -> u16 {
+        let low = Bits::<8, 6, 0>::get(self.as_bytes()) as u16;
+        low | (Bits::<4, 5, 0>::get(self.as_bytes()) as u16) << HINT_LOW
+    }
+}
+
+/// Sets the gap hint of an existing header.
+pub(crate) fn set_gap_hint(header: &mut [u8; Bth::LEN], hint: u16) {
+    Bits::<8, 6, 0>::put(header, hint as u8);
+    Bits::<4, 5, 0>::put(header, (hint >> HINT_LOW) as u8);
+}
+
 /// Sets the fields of an existing header that differ from packet to packet.
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "on the way of every frame; the opcode is often known there")]

@@ -234,6 +234,14 @@ impl Template {
         Some(Self { bytes, shape, ip_sum, prefix, bth })
     }
 
+    /// Returns the template of frames with a gap hint.
+    #[must_use]
+    pub fn with_gap_hint(&self, hint: u16) -> Self {
+        let mut template = self.clone();
+        bth::set_gap_hint(&mut template.bth, hint);
+        template
+    }
+
     /// Returns whether `packet` came from where the frames of this template go, to where they come from, by IP addresses.
     #[must_use]
     #[inline]

@@ -60,7 +60,7 @@ mod udp;
 
 pub use aeth::{Aeth, AethRepr, NakCode, Syndrome, SyndromeKind, credits};
 pub use atomic::{AtomicAckEth, AtomicAckEthRepr, AtomicEth, AtomicEthRepr};
-pub use bth::{Bth, BthRepr, PKEY_DEFAULT};
+pub use bth::{Bth, BthRepr, MOST_HINTED, PKEY_DEFAULT};
 pub use deth::{Deth, DethRepr};
 pub use eth::{Eth, EthRepr, EtherType, MacAddr, Vlan};
 pub use ext::Ext;

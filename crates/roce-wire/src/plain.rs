@@ -134,6 +134,13 @@ impl<'a> PlainHeaders<'a> {
         Psn::new(Be32::<{ BTH + 8 }>::get(self.bytes))
     }
 
+    /// Returns the gap hint, as [`Bth::gap_hint`].
+    #[must_use]
+    #[inline]
+    pub fn gap_hint(self) -> u16 {
+        Bth::new(&Bytes::<BTH, { Bth::LEN }>::get(self.bytes)).gap_hint()
+    }
+
     /// Returns source and destination address as one number, as [`Ipv4::addresses`] does.
     #[inline]
     pub(crate) fn addresses(self) -> u64 {

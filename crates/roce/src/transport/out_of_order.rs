@@ -75,6 +75,11 @@ impl OutOfOrder {
         self.count == 0
     }
 
+    /// Returns the number of stored packets.
+    pub(crate) const fn count(&self) -> u32 {
+        self.count
+    }
+
     /// Forgets all packets.
     #[inline]
     pub(crate) fn clear(&mut self) {

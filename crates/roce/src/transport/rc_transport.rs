@@ -379,7 +379,7 @@ impl RcTransport {
         if !self.accepts_plain(ack.headers) {
             return false;
         }
-        let Some(handled) = self.requester.handle_plain_ack(env, ack.headers.psn()) else { return false };
+        let Some(handled) = self.requester.handle_plain_ack(env, ack) else { return false };
         self.settle(env, handled);
         self.last_received = Some(env.now);
         true

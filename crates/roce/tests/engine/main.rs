@@ -16,6 +16,7 @@ mod drain;
 mod errors;
 mod fields;
 mod first_message;
+mod gap_hints;
 mod hostile;
 mod immediate;
 mod keys;

@@ -46,7 +46,11 @@ impl Requester {
         begins: bool,
     ) -> Result<(), Failure> {
         let (reads, requested) = self.reads(env);
-        if reads.find_losses(requested, sequence, begins) { self.responses_lost(env) } else { Ok(()) }
+        if !reads.find_losses(requested, sequence, begins) {
+            return Ok(());
+        }
+        self.recovery.window.lose(sequence, self.high, self.recovery.connecting);
+        self.responses_lost(env)
     }
 
     /// Accounts for a loss of responses that are to be requested again.

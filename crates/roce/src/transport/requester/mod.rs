@@ -51,8 +51,8 @@ use lock_api::RawMutex;
 use self::barrier::Barrier;
 use self::outbound_reads::{Reads, Requested};
 use self::position::Position;
-use self::recovery::Recovery;
 use self::recovery::retransmission::Resend;
+use self::recovery::{Recovery, hints};
 use self::send_queue::SendQueue;
 use super::env::Env;
 use super::peer::Peer;
@@ -164,7 +164,10 @@ impl Requester {
         if !first {
             env.stats.retransmissions.inc();
             env.trace(self.psns.psn(sequence), TraceEvent::Retransmitted);
-            self.next = recovery.resume_after_resend(sequence, end);
+            self.next = hints::resume_after_resend(recovery, self.una, (sequence, end), env.now);
+            if self.next < end {
+                self.position = Position::OLDEST;
+            }
         }
         self.high = self.high.max(self.next);
     }
@@ -175,7 +178,12 @@ impl Requester {
     fn handle_progress(&mut self, now: Instant) {
         // What is acknowledged need not be sent again.
         if self.next < self.una {
-            self.send_from(self.una);
+            let next = hints::continue_from(&mut self.recovery, self.una);
+            if next == self.una {
+                // Responses that are missing are requested with all after them.
+                self.reads.gaps.clear();
+            }
+            self.send_from(next);
         }
         self.recovery.handle_progress(self.una, now);
     }

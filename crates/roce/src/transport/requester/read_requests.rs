@@ -40,7 +40,8 @@ impl Requester {
         let wqe = self.send_queue.get(index).ok_or(Unsent::Idle)?;
         let end = wqe.chunk_end(sequence);
         let packets = end.since(sequence);
-        let window = self.recovery.window.of_reads(self.reads.limit(), self.reads.gaps.is_active());
+        let stored = if self.reads.gaps.is_active() { self.reads.stored() } else { 0 };
+        let window = self.recovery.window.of_reads(self.reads.limit(), stored);
         // What is sent again to have a loss reported may be anywhere: the window may have become smaller than what is outstanding.
         let fits = in_flight == 0
             || in_flight.saturating_add(packets) <= window

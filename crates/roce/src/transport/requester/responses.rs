@@ -6,12 +6,13 @@ use lock_api::RawMutex;
 
 use super::Requester;
 use super::recovery::AfterAck;
+use super::recovery::hints::{self, Sent};
 use crate::drop_reason::DropReason;
 use crate::transport::env::Env;
 use crate::transport::failure::{Failure, PacketError};
 use crate::transport::packet::placement::Placement;
 use crate::transport::sequence::Sequence;
-use roce_wire::{AethRepr, NakCode, Operation, Packet, Psn, SyndromeKind, rnr_timer};
+use roce_wire::{AethRepr, NakCode, Operation, Packet, PlainAck, SyndromeKind, rnr_timer};
 
 impl Requester {
     /// Handles a response packet. It may set `placement` instead of copying the payload: [`Requester::finish_response`] then
@@ -26,7 +27,9 @@ impl Requester {
             self.psns.answered(packet.bth().psn(), self.una, self.high).ok_or(DropReason::Sequence)?;
         let aeth = packet.aeth().map(|aeth| AethRepr::parse(&aeth));
         match (packet.info().operation, aeth) {
-            (Operation::Acknowledge, Some(aeth)) => self.handle_ack(env, sequence, aeth)?,
+            (Operation::Acknowledge, Some(aeth)) => {
+                self.handle_ack(env, sequence, aeth, packet.bth().gap_hint())?;
+            }
             (Operation::Read, _) => self.handle_read_response(env, sequence, packet, placement)?,
             (Operation::Atomic, Some(_)) if self.send_queue.room_for_atomics() == 0 => {
                 self.handle_read_response(env, sequence, packet, placement)?;
@@ -43,11 +46,14 @@ impl Requester {
     pub(crate) fn handle_plain_ack<R: RawMutex>(
         &mut self,
         env: &Env<'_, R>,
-        psn: Psn,
+        ack: PlainAck<'_>,
     ) -> Option<Result<(), Failure>> {
-        let end = self.psns.answered(psn, self.una, self.high)?.next();
+        let end = self.psns.answered(ack.headers.psn(), self.una, self.high)?.next();
         let reached = self.advance_inline(env, end);
-        Some(self.conclude_ack(env, end, reached).and_then(|()| self.barrier.check(&self.send_queue)))
+        Some(
+            self.conclude_ack(env, end, reached, || ack.headers.gap_hint())
+                .and_then(|()| self.barrier.check(&self.send_queue)),
+        )
     }
 
     /// Ends the acknowledgement of everything before `end`. `reached` tells whether that was completed: no READ before misses
@@ -59,12 +65,15 @@ impl Requester {
         env: &Env<'_, R>,
         end: Sequence,
         reached: bool,
+        hint: impl FnOnce() -> u16,
     ) -> Result<(), Failure> {
         if !reached {
             return self.handle_ack_before_responses(env, end);
         }
         if self.recovery.has_resent() {
-            self.continue_after_ack(env);
+            // Its PSN is right to the packet: late ones tell nothing new, forged ones have to hit it.
+            let hint = if end == self.una { hint() } else { 0 };
+            return self.continue_after_ack(env, hint);
         }
         Ok(())
     }
@@ -92,13 +101,14 @@ impl Requester {
         env: &Env<'_, R>,
         sequence: Sequence,
         aeth: AethRepr,
+        hint: u16,
     ) -> Result<(), Failure> {
         let stats = &env.stats;
         match aeth.syndrome.kind() {
             SyndromeKind::Ack(_) => {
                 let end = sequence.next();
                 let reached = self.advance(env, end);
-                self.conclude_ack(env, end, reached)
+                self.conclude_ack(env, end, reached, || hint)
             }
             SyndromeKind::Nak(NakCode::PSN_SEQUENCE) => {
                 stats.rx_nak_sequence.inc();
@@ -150,6 +160,10 @@ impl Requester {
                 return if lost { self.responses_lost(env) } else { Ok(()) };
             }
         }
+        // A gap hint has named it before.
+        if hints::is_on_its_way(&self.recovery, self.una, env.now) {
+            return Ok(());
+        }
         let again = self.recovery.is_lost_within_run(self.una, env.now);
         let probed = self.recovery.answers_probe(self.una);
         if again || probed || self.recovery.is_new_loss(self.una, self.next, env.now) {
@@ -160,13 +174,25 @@ impl Requester {
 
     /// Continues after an acknowledgement while packets were sent again.
     #[inline(never)]
-    fn continue_after_ack<R: RawMutex>(&mut self, env: &Env<'_, R>) {
-        let Some(wqe) = self.send_queue.front().filter(|wqe| !wqe.is_read()) else { return };
+    fn continue_after_ack<R: RawMutex>(&mut self, env: &Env<'_, R>, hint: u16) -> Result<(), Failure> {
+        let Some(wqe) = self.send_queue.front().filter(|wqe| !wqe.is_read()) else { return Ok(()) };
         let storable = self.reads.storable(wqe, self.una, self.high);
+        if hint != 0 {
+            let missing = self.una.add(u64::from(hint));
+            let mut sent = Sent { una: self.una, next: self.next, storable, high: self.high };
+            if hints::is_unreported(&self.recovery, sent) {
+                self.lost(env)?;
+                sent.next = self.next;
+            }
+            if let Some(next) = hints::handle_hint(&mut self.recovery, missing, sent, env.now) {
+                self.send_from(next);
+            }
+        }
         match self.recovery.handle_ack(self.una, storable, self.high, env.now) {
             AfterAck::Continue => {}
             AfterAck::Resend(kind) => self.go_back(env.now, kind),
             AfterAck::Newest => self.send_from(self.high.previous()),
         }
+        Ok(())
     }
 }

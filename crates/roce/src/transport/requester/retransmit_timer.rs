@@ -41,7 +41,7 @@ impl Requester {
         // In a queue, the probe may be lost, too. Of READs, a peer that is only late would send much twice.
         let is_read = self.send_queue.at(self.high.previous()).is_none_or(Wqe::is_read);
         let Recovery { window, timeout, connecting, .. } = &mut self.recovery;
-        let again = (window.is_low() || window.has_queue(*connecting)) && !is_read;
+        let again = window.is_low() || !is_read && window.has_queue(*connecting);
         if again && timeout.has_probed() {
             window.lose(self.una, self.high, *connecting);
         }

@@ -116,7 +116,12 @@ impl Requester {
                 let wants = self.wants_to_send();
                 return if wants { self.transmit(env, link, rate, slot, copy) } else { Err(Unsent::Idle) };
             }
-            window = self.recovery.extended_window(self.una);
+            window = if wqe.is_read() && self.reads.gaps.is_active() {
+                // What has arrived is not in flight.
+                self.recovery.window.reaching_over(self.reads.stored())
+            } else {
+                self.recovery.extended_window(self.una)
+            };
         }
         // What is sent again to have a loss reported may be anywhere up to the newest packet.
         let is_newest = self.next.next() == self.high;

@@ -7,6 +7,7 @@
 use lock_api::RawMutex;
 
 use super::Responder;
+use super::gaps::hints;
 use super::inbound_reads::NextResponse;
 use crate::region::access_rights::AccessError;
 use crate::transport::env::Env;
@@ -132,6 +133,7 @@ impl Responder {
         let (syndrome, sequence) = match self.nak_pending {
             // A NAK acknowledges everything before itself.
             Some((syndrome, sequence)) => (syndrome, sequence),
+            None if self.hints.is_wanted() => return transmit_hint(self, env, link, slot),
             None if self.ack_pending => (Syndrome::ACK, self.expected.previous()),
             None => return Err(Unsent::Idle),
         };
@@ -144,7 +146,7 @@ impl Responder {
         };
         let len = build_headers(link, env, slot, &headers)?;
         // Another turn executes more.
-        self.ack_pending = self.executing;
+        self.ack_pending = self.executing | self.hints.is_wanted();
         self.acknowledged = self.expected;
         if !core::mem::take(&mut self.nak_twice) {
             self.nak_pending = None;
@@ -160,4 +162,32 @@ impl Responder {
         }
         Ok(len)
     }
+}
+
+/// Writes an acknowledgement that names a missing packet, if that is missing still.
+#[cold]
+#[inline(never)]
+fn transmit_hint<R: RawMutex>(
+    responder: &mut Responder,
+    env: &Env<'_, R>,
+    link: &Link,
+    slot: &mut [u8],
+) -> Result<usize, Unsent> {
+    let memory = &env.shared.stash;
+    let hint = hints::take(responder, memory).unwrap_or(0);
+    hints::advance(responder, memory);
+    let headers = Headers {
+        opcode: Opcode::ACKNOWLEDGE,
+        solicited: false,
+        ack_req: false,
+        psn: responder.psns.psn(responder.expected.previous()),
+        ext: Ext::Aeth(responder.aeth(Syndrome::ACK)),
+    };
+    let link = Link { template: link.template.with_gap_hint(hint) };
+    let len = build_headers(&link, env, slot, &headers)?;
+    responder.ack_pending = responder.executing | responder.hints.is_wanted();
+    responder.acknowledged = responder.expected;
+    responder.responded = true;
+    env.stats.tx_acks.inc();
+    Ok(len)
 }

@@ -29,6 +29,7 @@ mod requests;
 
 use lock_api::RawMutex;
 
+use self::gaps::named::Hints;
 use self::gaps::stash::{Standstill, Stash};
 use self::inbound_reads::InboundReads;
 use self::message::InboundMessage;
@@ -87,6 +88,7 @@ pub(crate) struct Responder {
     stash: Stash,
     /// `None` unless packets were stored lately.
     standstill: Option<Standstill>,
+    hints: Hints,
 }
 
 impl Responder {
@@ -102,6 +104,7 @@ impl Responder {
         out_of_order: OutOfOrder::EMPTY,
         stash: Stash::EMPTY,
         standstill: None,
+        hints: Hints::NONE,
         executing: false,
         without_receive: false,
         reads: InboundReads::NONE,
@@ -144,6 +147,7 @@ impl Responder {
         self.ack_pending = false;
         self.nak_pending = None;
         self.nak_twice = false;
+        self.hints = Hints::NONE;
         self.reads.clear();
     }
 
@@ -154,6 +158,7 @@ impl Responder {
         self.out_of_order.clear();
         self.stash.clear(&env.shared.stash);
         self.nak_twice = false;
+        self.hints = Hints::NONE;
         //= R-SRQ-20
         self.receives.fail_current(env, CompletionStatus::Flushed);
         //= R-QP-66

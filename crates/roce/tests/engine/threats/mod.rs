@@ -6,7 +6,7 @@ mod answers;
 mod document;
 mod early_placement;
 mod floods;
-mod forger;
+pub(crate) mod forger;
 mod numbers;
 mod rnr;
 mod stale;

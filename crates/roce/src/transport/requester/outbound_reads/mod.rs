@@ -142,6 +142,11 @@ impl Reads {
         self.gaps.clear();
     }
 
+    /// Returns the number of responses that have arrived after a gap.
+    pub(super) const fn stored(&self) -> u64 {
+        self.out_of_order.count() as u64
+    }
+
     /// Sets the limit of outstanding READ request packets.
     pub(super) fn set_limit(&mut self, limit: u32) {
         self.limit = limit;

@@ -18,6 +18,8 @@
 //! uses a retry. An answer that covers more than the oldest packet was late: only the newest packet is sent again then, whose answer
 //! tells whether the others were lost.
 
+mod hinted;
+pub(crate) mod hints;
 mod reads;
 pub(crate) mod retransmission;
 mod retries;
@@ -29,6 +31,7 @@ use crate::transport::sequence::Sequence;
 use core::mem::offset_of;
 use core::time::Duration;
 
+use self::hinted::Hinted;
 use self::retransmission::{Resend, Retransmission};
 use self::round_trip::{Rtt, Sample, SampleKind};
 use self::timeout::RetransmitTimeout;
@@ -98,13 +101,15 @@ pub(crate) struct Recovery {
     /// The last retransmission.
     retransmission: Option<Retransmission>,
     /// The round trip that connection management has measured, in nanoseconds: an upper bound of that without queues.
-    pub(super) connecting: u64,
+    pub(in crate::transport::requester) connecting: u64,
     /// The packet of a run of resent packets that was last reported lost, [`Sequence::MAX`] for none; when it was first, and
     /// how many times.
     reported_within_run: (Sequence, Instant, u8),
     /// The first packet of a burst, whose acknowledgement measures the path.
     path_sample: Sample,
     rnr_limit: Duration,
+    /// Packets that the peer has named as missing.
+    hinted: Hinted,
 }
 
 impl Recovery {
@@ -121,6 +126,7 @@ impl Recovery {
         rnr_until: None,
         timeout: RetransmitTimeout::IDLE,
         rnr_limit: Duration::ZERO,
+        hinted: Hinted::NONE,
         sample: Sample::NONE,
         path_sample: Sample::NONE,
         rtt: None,
@@ -167,7 +173,7 @@ impl Recovery {
     pub(crate) fn extended_window(&self, una: Sequence) -> u64 {
         match self.retransmission {
             Some(Retransmission { high, kind: Resend::Selective { .. }, .. })
-                if una < high && self.peer_stores =>
+                if (una < high || self.hinted.sent(una).is_some()) && self.peer_stores =>
             {
                 self.window.extended()
             }
@@ -178,13 +184,14 @@ impl Recovery {
     /// Returns whether what was resent from `una` on should have been acknowledged by now.
     #[inline(never)]
     pub(crate) fn is_overdue(&self, una: Sequence, now: Instant) -> bool {
-        let wait = self.rtt.map_or(u64::MAX, |rtt| rtt.smoothed.saturating_add(rtt.smoothed / 4));
+        let wait = self.rtt.map_or(u64::MAX, Rtt::answer_time);
         let is_overdue = |resent: Retransmission| {
             resent.first == una
                 && now.nanos_since(resent.at) >= wait
                 && matches!(resent.kind, Resend::Selective { .. })
         };
-        self.peer_stores && self.retransmission.is_some_and(is_overdue)
+        let hinted = self.hinted.sent(una).is_some_and(|at| now.nanos_since(at) >= wait);
+        self.peer_stores && (hinted || self.retransmission.is_some_and(is_overdue))
     }
 
     /// The packet that was sent last measures the path, and not the time until an acknowledgement: those behind it will wait in
@@ -210,6 +217,7 @@ impl Recovery {
     pub(crate) fn stop(&mut self) {
         self.rnr_until = None;
         self.retransmission = None;
+        self.hinted.clear();
     }
 
     /// Accounts for a packet that is sent while nothing is outstanding.
@@ -453,6 +461,11 @@ impl Recovery {
         if kind == Resend::GoBackN {
             self.window.shrink(first, high);
         }
+        self.hinted.leave();
+        self.hinted.mark_sent(first, now);
+        if !matches!(kind, Resend::Selective { .. }) {
+            self.hinted.clear();
+        }
         self.reported_within_run.0 = Sequence::MAX;
         let repeats = match self.retransmission {
             Some(last) if last.first == first => last.repeats.saturating_add(1),
@@ -469,11 +482,6 @@ impl Recovery {
             passed: false,
             alone: false,
         });
-    }
-
-    /// Accounts for the packet resent at `sequence`, up to `end`. Returns the next packet to send.
-    pub(crate) fn resume_after_resend(&mut self, sequence: Sequence, end: Sequence) -> Sequence {
-        self.retransmission.as_mut().map_or(end, |retransmission| retransmission.resume_after(sequence, end))
     }
 
     /// Returns whether the packet at `next` is one of those that selective repeat sends again, before `high`.

@@ -132,6 +132,11 @@ impl Rtt {
         Self { smoothed, variation }
     }
 
+    /// Returns the time in which a packet that was sent again is acknowledged, in nanoseconds.
+    pub(super) const fn answer_time(self) -> u64 {
+        self.smoothed.saturating_add(self.smoothed / 4)
+    }
+
     /// Returns the time before a tail probe and the retransmission timeout, without their minimums, in nanoseconds. Of an even path,
     /// less than the two round trips of RFC 8985; of an uneven one more, so that queues that grow are not taken for losses.
     #[inline]

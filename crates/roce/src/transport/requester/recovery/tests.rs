@@ -75,7 +75,8 @@ impl Requester {
                 Some((_, last)) if *last + 1 == number => *last = number,
                 _ => sent.push((number, number)),
             }
-            self.next = self.recovery.resume_after_resend(self.next, self.next.next());
+            let (now, packet) = (self.now(), (self.next, self.next.next()));
+            self.next = hints::resume_after_resend(&mut self.recovery, self.una, packet, now);
         }
         let range = |(first, last): (u64, u64)| {
             if first == last { first.to_string() } else { std::format!("{first}..={last}") }
@@ -435,7 +436,11 @@ fn resent(kind: Resend, sent: u64) -> Requester {
     requester.una = at(10);
     requester.go_back(kind);
     for number in 10..10 + sent {
-        requester.next = requester.recovery.resume_after_resend(at(number), at(number).next());
+        let packet = (at(number), at(number).next());
+        requester.next = {
+            let (una, now) = (requester.una, requester.now());
+            hints::resume_after_resend(&mut requester.recovery, una, packet, now)
+        };
     }
     requester
 }

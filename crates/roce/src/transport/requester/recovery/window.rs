@@ -20,7 +20,9 @@
 //!
 //! A window that fills a port alone loses nothing, since a frame arrives there whenever another one leaves, and those of other senders find
 //! no room (lock-out, RFC 7567). So every now and then the window falls to the bandwidth-delay product for a round trip, as BBR's does,
-//! and the queue becomes empty.
+//! and the queue becomes empty. Where there were losses, what it may have in flight is halved as well: the other senders may find no room
+//! until then, so that they alone lose packets, and become smaller. READs are windows of the host that requests them: it sees
+//! what its own port has dropped.
 
 use super::round_trip::Measured;
 use crate::transport::sequence::Sequence;
@@ -75,6 +77,9 @@ const FEW: u64 = 16;
 /// Round trips in which the least rises by a packet.
 const PATIENCE: u8 = 4;
 
+/// Packets that a sender may keep when it is drained: those that have more fill the port.
+const SHARE: u64 = 8;
+
 /// Round trips with a queue, in one of which the window is drained.
 const DRAIN: u8 = 32;
 
@@ -122,17 +127,31 @@ impl Window {
     }
 
     /// Returns how many packets may be unacknowledged with the responses of a READ request, of which `granted` may be outstanding.
-    /// It begins below [`Window::packets`]; while responses are `missing`, it may end above by a whole chunk.
+    /// It begins below [`Window::packets`]. Of those, `stored` have arrived behind missing ones.
     #[inline]
-    pub(crate) fn of_reads(&self, granted: u32, missing: bool) -> u64 {
-        let usual = if missing { self.extended() } else { self.with_chunks() };
-        if granted == 2 { usual.max(self.chunk(granted).saturating_mul(2)).min(self.limit) } else { usual }
+    pub(crate) fn of_reads(&self, granted: u32, stored: u64) -> u64 {
+        let usual = self.with_chunks();
+        let usual = if granted == 2 {
+            usual.max(self.chunk(granted).saturating_mul(2)).min(self.limit)
+        } else {
+            usual
+        };
+        usual.saturating_add(stored).min(self.limit)
+    }
+
+    /// Returns how many packets may be unacknowledged of which `stored` have arrived behind missing ones: those are not in flight.
+    pub(crate) fn reaching_over(&self, stored: u64) -> u64 {
+        self.packets.saturating_add(stored).min(self.limit)
     }
 
     /// Returns how many packets may be unacknowledged that are requested in chunks: as the window is used in steps, more than
     /// the least one, so that it can rise.
     #[inline]
     fn with_chunks(&self) -> u64 {
+        // Less than the least: it is drained.
+        if self.packets < self.least {
+            return self.packets;
+        }
         self.packets.max(self.least.saturating_add(self.least / 2).min(self.limit))
     }
 
@@ -140,20 +159,24 @@ impl Window {
     /// quarter of the window. With fewer, the path is empty for the part of a round trip in which a request travels: each is for so much
     /// that this part is small.
     pub(crate) fn chunk(&self, granted: u32) -> u64 {
+        // Not less while it is drained: it is that of a whole READ.
+        let packets = self.packets.max(self.least);
         let chunk = match granted {
             // A round trip for eleven bandwidth-delay products.
-            0 | 1 => self.packets.saturating_mul(6),
+            0 | 1 => packets.saturating_mul(6),
             // One and a half while the other is answered.
-            2 => self.packets.saturating_mul(3) / 4,
-            3 => self.packets / 3,
+            2 => packets.saturating_mul(3) / 4,
+            3 => packets / 3,
             granted => {
-                let quarter = (self.packets / 4).min(MOST_OF_MANY);
+                let quarter = (packets / 4).min(MOST_OF_MANY);
                 // A power of two, so that a little more or less of a window does not make more chunks.
                 let quarter = 1u64.checked_shl(quarter.checked_ilog2().unwrap_or(0)).unwrap_or(1);
-                quarter.max(self.packets.div_ceil(u64::from(granted)))
+                quarter.max(packets.div_ceil(u64::from(granted)))
             }
         };
-        chunk.max(FEWEST.min(self.packets.saturating_mul(2) / 3)).min(self.limit).max(1)
+        // Others wait for room in the port.
+        let part = if self.is_low() && granted >= MANY_READS { 4 } else { 1 };
+        chunk.max(FEWEST.min(packets.saturating_mul(2) / 3 / part)).min(self.limit).max(1)
     }
 
     /// Returns how many may be unacknowledged while a loss is repaired: twice as many, if as many may be. Not more than else where a port
@@ -186,7 +209,7 @@ impl Window {
             return;
         }
         self.measure_round_trip(delivered, took);
-        self.measure_rate::<true>(delivered, took);
+        self.measure_rate(delivered, took);
     }
 
     /// Adapts as [`Window::measure`] does, while the least is low.
@@ -195,7 +218,7 @@ impl Window {
     fn measure_low(&mut self, delivered: u64, took: u64) {
         self.rise();
         self.measure_round_trip(delivered, took);
-        self.measure_rate::<true>(delivered, took);
+        self.measure_rate(delivered, took);
     }
 
     /// Adapts to responses of a READ.
@@ -203,10 +226,20 @@ impl Window {
     pub(crate) fn measure_responses(&mut self, measured: Measured) {
         let Measured { received, took, first, last } = measured;
         if first {
+            self.latest = took;
+            self.rise();
             self.measure_round_trip(received, took);
         }
         if last && !self.is_unmeasured() {
-            self.measure_rate::<false>(received, took);
+            // With few READs granted, the last response comes after all of a long request, which is no queue.
+            let is_queued = first && is_queue(took, self.base);
+            if self.packets < self.least {
+                // It was drained for a round trip.
+                self.packets = self.least;
+            } else if received > self.packets / 2 || is_queued {
+                // However few are requested: responses to others wait behind them.
+                self.follow(received, took, is_queued);
+            }
         }
     }
 
@@ -219,10 +252,10 @@ impl Window {
     }
 
     #[inline]
-    fn measure_rate<const DRAINS: bool>(&mut self, delivered: u64, took: u64) {
+    fn measure_rate(&mut self, delivered: u64, took: u64) {
         // Usually, the consumer posts less than a window.
         if delivered > self.packets / 2 {
-            self.follow(delivered, took, DRAINS);
+            self.follow(delivered, took, true);
         }
     }
 
@@ -237,6 +270,9 @@ impl Window {
             self.queued = self.queued.saturating_add(1);
             if self.queued >= DRAIN {
                 self.queued = 0;
+                if self.is_low() {
+                    self.least = (self.least / 2).max(self.least.min(SHARE));
+                }
                 self.packets = product.clamp(FEWEST_IN_FLIGHT, self.packets.max(FEWEST_IN_FLIGHT));
                 return;
             }
@@ -445,16 +481,58 @@ mod tests {
             window.measure(20, 20 * MICROSECOND);
             assert_eq!(window.packets(), 128);
         }
-        // A window of twice the bandwidth-delay product is no queue, and READs are not drained.
+        // A window of twice the bandwidth-delay product is no queue, and neither is a long request of few.
+        let took = 128 * MICROSECOND;
         for _ in 0..2 * DRAIN {
             window.measure(128, 49 * MICROSECOND);
-            window.measure_responses(Measured {
-                received: 128,
-                took: 128 * MICROSECOND,
-                first: false,
-                last: true,
-            });
+            window.measure_responses(Measured { received: 128, took, first: false, last: true });
             assert!(window.packets() >= 128, "{}", window.packets());
+        }
+        // READs are drained, too, however few are requested.
+        for received in [128, 3, 128] {
+            for _ in 1..DRAIN {
+                window.measure_responses(Measured { received, took, first: true, last: true });
+                assert_eq!(window.packets(), 128);
+            }
+            window.measure_responses(Measured { received, took, first: true, last: true });
+            assert_eq!(window.packets(), (received * 20 / 128).max(FEWEST_IN_FLIGHT));
+            assert_eq!(window.chunk(16), 64, "that of a whole READ is kept");
+            assert_eq!(window.of_reads(16, 0), window.packets());
+            window.measure_responses(Measured { received: 2, took, first: true, last: true });
+            assert_eq!(window.packets(), 128);
+        }
+    }
+
+    /// Senders that have lost packets are drained by halves, so that those which find no room get some.
+    #[test]
+    fn a_low_window_is_halved_when_it_is_drained() {
+        let mut window = Window::new(128, 8192);
+        window.measure(1, 20 * MICROSECOND);
+        window.measure(128, 128 * MICROSECOND);
+        window.lose(Sequence::ZERO, Sequence::ZERO.add(1), UNMEASURED);
+        assert_eq!(window.packets(), 96);
+        for _ in 2..DRAIN {
+            window.measure(96, 128 * MICROSECOND);
+        }
+        let least = 96 + u64::from((DRAIN - 1) / PATIENCE);
+        window.measure(96, 128 * MICROSECOND);
+        assert_eq!((window.packets(), window.least), (15, least / 2));
+        window.measure(15, 20 * MICROSECOND);
+        assert_eq!(window.packets(), least / 2 + 1);
+        // Those that have little do not fill the port.
+        for (least, expected) in [(20, 10), (10, 8), (8, 8), (3, 3)] {
+            let mut window = Window { packets: least, least, queued: DRAIN - 1, ..window };
+            window.follow(least, 128 * MICROSECOND, true);
+            assert_eq!(window.least, expected);
+        }
+    }
+
+    /// Responses behind a gap are no longer in flight.
+    #[test]
+    fn what_has_arrived_behind_a_gap_makes_room() {
+        let window = Window::new(128, 400);
+        for (stored, reads, packets) in [(0, 192, 128), (100, 292, 228), (1000, 400, 400)] {
+            assert_eq!((window.of_reads(16, stored), window.reaching_over(stored)), (reads, packets));
         }
     }
 
@@ -514,11 +592,11 @@ mod tests {
     #[test]
     fn few_granted_reads_have_long_chunks() {
         let chunk = |packets, granted| {
-            let window = Window { packets, ..Window::new(128, 8192) };
+            let window = Window { packets, least: packets.min(128), ..Window::new(128, 8192) };
             let chunk = window.chunk(granted);
             let in_flight = chunk * u64::from(granted.min(4));
             assert!(
-                granted > 3 || in_flight <= window.of_reads(granted, false).max(chunk),
+                granted > 3 || in_flight <= window.of_reads(granted, 0).max(chunk),
                 "{packets}, {granted}"
             );
             chunk

@@ -15,7 +15,7 @@
 
 use lock_api::RawMutex;
 
-use super::standstill;
+use super::{hints, standstill};
 use crate::drop_reason::DropReason;
 use crate::region::access_rights::Access;
 use crate::transport::env::Env;
@@ -62,7 +62,11 @@ impl Responder {
             // The expected packet is not missing.
             self.newest_after_gap = Some(sequence);
         } else {
-            self.handle_gap(sequence, packet.bth().ack_req(), stored && !known);
+            let is_late = stored && !known;
+            let newest = self.newest_after_gap;
+            self.handle_gap(sequence, packet.bth().ack_req(), is_late);
+            let late = is_late && newest.is_some_and(|newest| sequence < newest);
+            hints::look(self, env, late.then_some(sequence));
         }
         if stored { Ok(true) } else { Err(DropReason::Sequence.into()) }
     }

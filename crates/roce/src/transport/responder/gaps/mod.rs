@@ -5,5 +5,7 @@
 mod arrivals;
 mod cells;
 mod filled;
+pub(crate) mod hints;
+pub(crate) mod named;
 pub(crate) mod standstill;
 pub(crate) mod stash;

@@ -31,7 +31,7 @@ use fallible::vec;
 const REORDERED: u64 = 3;
 
 /// Gaps of a chunk that are requested apart, as far as the peer has granted as many requests; the last one asks for the rest.
-const MAX_GAPS: u8 = 8;
+const MAX_GAPS: u8 = 16;
 
 /// The READ chunks that are requested again. What each packet uses comes last: see [`cache_lines`](crate::transport::cache_lines).
 #[derive(Debug)]

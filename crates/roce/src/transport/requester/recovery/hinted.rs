@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The packets that a peer has named as missing: see [`hints`](super::hints).
+
+use crate::time::Instant;
+use crate::transport::sequence::Sequence;
+
+/// Packets at most.
+const CAPACITY: usize = 32;
+
+/// A packet that is to be sent again.
+#[derive(Clone, Copy, Debug)]
+struct Missing {
+    sequence: Sequence,
+    /// When it was sent again.
+    sent: Option<Instant>,
+}
+
+/// The packets that the peer has named.
+#[derive(Debug)]
+pub(super) struct Hinted {
+    packets: [Missing; CAPACITY],
+    count: usize,
+    /// Where the requester continues after these packets; [`Sequence::MAX`] while it is not sending them.
+    pub(super) resume: Sequence,
+}
+
+impl Hinted {
+    pub(super) const NONE: Self = Self {
+        packets: [Missing { sequence: Sequence::MAX, sent: None }; CAPACITY],
+        count: 0,
+        resume: Sequence::MAX,
+    };
+
+    fn active(&self) -> &[Missing] {
+        self.packets.get(..self.count).unwrap_or_default()
+    }
+
+    /// Forgets all.
+    pub(super) fn clear(&mut self) {
+        (self.count, self.resume) = (0, Sequence::MAX);
+    }
+
+    /// The requester goes elsewhere. Returns where it would have continued, if it was sending these packets.
+    pub(super) fn leave(&mut self) -> Option<Sequence> {
+        let resume = core::mem::replace(&mut self.resume, Sequence::MAX);
+        (resume != Sequence::MAX).then_some(resume)
+    }
+
+    /// Returns when the packet was sent again.
+    pub(super) fn sent(&self, sequence: Sequence) -> Option<Instant> {
+        self.active().iter().find(|packet| packet.sequence == sequence).and_then(|packet| packet.sent)
+    }
+
+    /// Notes the packet at `sequence`, and forgets those before `una`. Returns whether it is a new one. One that was sent again is,
+    /// if `is_lost` says so of the time.
+    pub(super) fn add(
+        &mut self,
+        una: Sequence,
+        sequence: Sequence,
+        is_lost: impl Fn(Instant) -> bool,
+    ) -> bool {
+        let mut kept = 0usize;
+        for at in 0..self.count {
+            let Some(&packet) = self.packets.get(at) else { break };
+            if packet.sequence >= una {
+                if let Some(slot) = self.packets.get_mut(kept) {
+                    *slot = packet;
+                }
+                kept = kept.saturating_add(1);
+            }
+        }
+        self.count = kept;
+        if let Some(packet) = self.packets.iter_mut().take(kept).find(|packet| packet.sequence == sequence) {
+            let again = packet.sent.is_some_and(is_lost);
+            if again {
+                packet.sent = None;
+            }
+            return again;
+        }
+        let Some(slot) = self.packets.get_mut(kept) else { return false };
+        *slot = Missing { sequence, sent: None };
+        self.count = kept.saturating_add(1);
+        true
+    }
+
+    /// Returns the first packet from `una` on that is to be sent again, if that is before `next`. The requester continues at `next` then.
+    pub(super) fn before(&mut self, una: Sequence, next: Sequence) -> Option<Sequence> {
+        let missing = self.next(una).filter(|&missing| missing < next)?;
+        self.resume = next;
+        Some(missing)
+    }
+
+    /// Returns the first packet from `una` on that is to be sent again.
+    fn next(&self, una: Sequence) -> Option<Sequence> {
+        let wanted = self.active().iter().filter(|packet| packet.sent.is_none() && packet.sequence >= una);
+        wanted.map(|packet| packet.sequence).min()
+    }
+
+    /// The packet was sent again.
+    pub(super) fn mark_sent(&mut self, sequence: Sequence, now: Instant) {
+        if let Some(packet) =
+            self.packets.iter_mut().take(self.count).find(|packet| packet.sequence == sequence)
+        {
+            packet.sent = Some(now);
+        }
+    }
+}

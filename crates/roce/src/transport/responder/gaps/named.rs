@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The missing packets that the responder has named: see [`hints`](super::hints).
+
+use crate::transport::sequence::Sequence;
+
+/// What the responder has named, and will name next.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Hints {
+    /// The packet that is named next; [`Sequence::MAX`] for none.
+    pub(super) next: Sequence,
+    /// Packets before it were looked at.
+    pub(super) frontier: Sequence,
+}
+
+impl Hints {
+    pub(crate) const NONE: Self = Self { next: Sequence::MAX, frontier: Sequence::ZERO };
+
+    /// Returns whether a packet is to be named.
+    #[inline]
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.next != Sequence::MAX
+    }
+}
