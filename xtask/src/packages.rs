@@ -35,6 +35,9 @@ pub const CAPTURE: [Package; 1] = [Package { name: "tshark", file: "/usr/bin/tsh
 /// Counts instructions in `cargo xtask bench`.
 pub const VALGRIND: [Package; 1] = [Package { name: "valgrind", file: "/usr/bin/valgrind" }];
 
+/// Names the source lines of instructions in `cargo xtask bench`.
+pub const ADDR2LINE: [Package; 1] = [Package { name: "binutils", file: "/usr/bin/addr2line" }];
+
 /// Needed by `cargo xtask package --sign`.
 pub const SIGNING: [Package; 2] = [
     Package { name: "openssl", file: "/usr/bin/openssl" },

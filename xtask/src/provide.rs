@@ -33,6 +33,8 @@ enum Requirement {
     Tshark,
     /// Counts instructions
     Valgrind,
+    /// Names the source lines of instructions
+    Addr2line,
 }
 
 pub fn run(options: &Options) -> Result<()> {
@@ -48,6 +50,7 @@ pub fn run(options: &Options) -> Result<()> {
             Requirement::Qemu => packages::require(&packages::QEMU)?,
             Requirement::Tshark => packages::require(&packages::CAPTURE)?,
             Requirement::Valgrind => packages::require(&packages::VALGRIND)?,
+            Requirement::Addr2line => packages::require(&packages::ADDR2LINE)?,
         }
     }
     Ok(())

@@ -66,6 +66,32 @@ impl Profile {
     pub fn at(&self, addresses: &Range<u64>) -> impl Iterator<Item = (u64, u64)> {
         by_address(&self.text).filter(|(address, _)| addresses.contains(address))
     }
+
+    /// Returns the addresses in this program's file that were executed, and how often; no address for instructions of other files, its
+    /// libraries. The profile has to be by instruction ([`BY_INSTRUCTION`]).
+    ///
+    /// # Errors
+    /// The system does not name this program.
+    pub fn of_this_program(&self) -> Result<impl Iterator<Item = (Option<u64>, u64)>> {
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let counts: Vec<_> = by_address_in(&self.text, &program.to_string_lossy()).collect();
+        Ok(counts.into_iter())
+    }
+}
+
+/// Returns the addresses in `file` and how often their instructions were executed; no address for those of other files.
+fn by_address_in(profile: &str, file: &str) -> impl Iterator<Item = (Option<u64>, u64)> {
+    let (mut of_callee, mut is_in) = (false, false);
+    profile.lines().filter_map(move |line| {
+        if let Some(object) = line.strip_prefix("ob=") {
+            is_in = object == file;
+        }
+        let skip = of_callee;
+        of_callee = line.starts_with("calls=");
+        let (address, count) = line.strip_prefix("0x").filter(|_| !skip)?.split_once(' ')?;
+        let address = u64::from_str_radix(address, 16).ok()?;
+        Some((is_in.then_some(address), count.parse().ok()?))
+    })
 }
 
 /// Options of a profile by instruction, of a program that corrects the registers of a trapped access.
@@ -131,6 +157,13 @@ mod tests {
         assert_eq!(sum_of(profile, &["DLmr", "DLmw"]), Some(7));
         assert_eq!(sum_of("events: Ir DLmr DLmw\ntotals: 50 4\n", &["DLmr", "DLmw"]), Some(4));
         assert_eq!(sum_of("events: Ir\ntotals: 50\n", &["DLmr"]), None);
+    }
+
+    #[test]
+    fn instructions_of_libraries_have_no_address_in_the_program() {
+        let text = "ob=/lib/libc.so\nfn=f\n0x10 2\nob=/bin/lab\nfn=g\n0x10 3\ncob=/lib/libc.so\ncfn=f\ncalls=1 0x10\n0x14 2\n0x18 1\n";
+        let counts: Vec<_> = by_address_in(text, "/bin/lab").collect();
+        assert_eq!(counts, [(None, 2), (Some(0x10), 3), (Some(0x18), 1)]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub const PATHS: [(&str, &str); 3] = [
 ];
 
 /// Number of runs of each path.
-const RUNS: u64 = 1000;
+pub const RUNS: u64 = 1000;
 
 const BASELINE: &str = "instructions.toml";
 

@@ -18,6 +18,7 @@ mod image;
 mod instructions;
 mod kernel;
 mod linux;
+mod listing;
 mod miniport;
 mod orders;
 mod plot;
@@ -87,6 +88,9 @@ pub struct Options {
     /// Only measure this miniport driver for virtio-net, a file that you bring, beside the driver's image
     #[arg(long, value_name = "IMAGE.sys", conflicts_with_all = ["engine", "kernel", "image", "counts", "plot"])]
     miniport: Option<PathBuf>,
+    /// Only list what the instructions of the engine's paths do, by concern and by source line, as files in this directory
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["engine", "kernel", "image", "counts", "miniport", "plot", "keep_baseline"])]
+    listing: Option<PathBuf>,
     /// Keep this run's counts as the baseline of later runs
     #[arg(long)]
     keep_baseline: bool,
@@ -100,8 +104,10 @@ pub struct Options {
 /// # Errors
 /// A benchmark or an output fails, or a count exceeds its baseline.
 pub fn run(options: &Options) -> Result<()> {
-    if let Some(counted) = &options.under_callgrind {
-        return work(counted);
+    match options {
+        Options { under_callgrind: Some(counted), .. } => return work(counted),
+        Options { listing: Some(directory), .. } => return listing::write(directory),
+        _ => (),
     }
     let json = check_outputs(options)?;
     let spinner = ProgressBar::new_spinner();
