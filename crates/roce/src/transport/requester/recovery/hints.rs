@@ -9,7 +9,7 @@ use super::round_trip::Rtt;
 use crate::time::Instant;
 use crate::transport::sequence::Sequence;
 
-/// What a requester has sent.
+/// Bounds of the packets that a requester has sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     /// The oldest unacknowledged packet.

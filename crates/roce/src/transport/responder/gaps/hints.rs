@@ -55,7 +55,7 @@ pub(crate) fn advance<R: RawMutex>(responder: &mut Responder, memory: &StashMemo
     responder.ack_pending |= found.is_some();
 }
 
-/// Takes the distance of the packet to name from the expected one; `None` if it is not missing any more.
+/// Takes the distance of the packet to name from the expected one; `None` if it is no longer missing.
 pub(crate) fn take<R: RawMutex>(responder: &mut Responder, memory: &StashMemory<R>) -> Option<u16> {
     let next = core::mem::replace(&mut responder.hints.next, Sequence::MAX);
     let distance = next.checked_since(responder.expected).filter(|&distance| distance > 0)?;

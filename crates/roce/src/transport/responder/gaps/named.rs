@@ -4,7 +4,7 @@
 
 use crate::transport::sequence::Sequence;
 
-/// What the responder has named, and will name next.
+/// The place up to which the responder has looked for missing packets, and the one that it names next.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Hints {
