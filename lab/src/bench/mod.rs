@@ -31,7 +31,7 @@ mod two_hosts;
 use std::{
     fs,
     io::{self, IsTerminal as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -145,14 +145,7 @@ pub fn run(options: &Options) -> Result<()> {
         return report(&figures, json);
     }
     if let Some(image) = &options.miniport {
-        let file = DriverFile::read(image)?;
-        let compared = miniport::measure(image, &say, &mut figures)?;
-        spinner.finish_and_clear();
-        println!("{file}");
-        report(&figures, json)?;
-        compared.print();
-        let keeps = options.keep_baseline;
-        return if keeps { miniport::keep(&compared.counts) } else { within_baseline(&figures) };
+        return beside_viordma(image, &spinner, &say, json, options.keep_baseline);
     }
     if options.ethernet {
         let omitted = ethernet::measure(&workspace::built_image()?, &say, &mut figures)?;
@@ -206,6 +199,24 @@ pub fn run(options: &Options) -> Result<()> {
         return instructions::keep(&counts);
     }
     within_baseline(&figures)
+}
+
+/// Measures a miniport driver of the user's beside the driver's image.
+fn beside_viordma(
+    image: &Path,
+    spinner: &ProgressBar,
+    say: &impl Fn(String),
+    json: Option<Output>,
+    keeps_baseline: bool,
+) -> Result<()> {
+    let file = DriverFile::read(image)?;
+    let mut figures = Vec::new();
+    let compared = miniport::measure(image, say, &mut figures)?;
+    spinner.finish_and_clear();
+    println!("{file}");
+    report(&figures, json)?;
+    compared.print();
+    if keeps_baseline { miniport::keep(&compared.counts) } else { within_baseline(&figures) }
 }
 
 /// Runs what callgrind counts of a process of its own.
