@@ -2,14 +2,91 @@
 
 //! Packets that a responder misses besides the expected one: acknowledgements name them.
 
-use roce::{SendFlags, SendOperation};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use roce::{CompletionStatus, SendFlags, SendOperation};
 use roce_wire::icrc::Crc;
-use roce_wire::{AethRepr, Ext, Headers, Packet, Psn, Syndrome, Template};
+use roce_wire::{AethRepr, Ext, Headers, Operation, Packet, Psn, Syndrome, Template};
 
 use crate::threats::forger::Forger;
-use crate::two_hosts::Options;
+use crate::two_hosts::{Memory, Options, TwoHosts, pattern};
 
 const MTU: usize = 1024;
+const PACKETS: usize = 400;
+const ROUND_TRIP: Duration = Duration::from_micros(100);
+
+/// A host whose first WRITE to the other one has lost two packets, one after the other, so that either knows how the other repeats, and memory
+/// for WRITEs.
+struct Writes {
+    hosts: TwoHosts,
+    source: Memory,
+    sink: Memory,
+    data: Vec<u8>,
+    /// Acknowledgements with a gap hint.
+    hints: Rc<Cell<u64>>,
+}
+
+impl Writes {
+    fn new() -> Self {
+        let options = Options { rate: Some(10_000_000_000), latency: ROUND_TRIP / 2, ..Options::default() };
+        let mut hosts = TwoHosts::connected(options);
+        let [alice, bob] = &hosts.sides;
+        let data = pattern(PACKETS * MTU, 1);
+        let (source, sink) = (alice.source(&data), bob.shared(data.len()));
+        // The round trip is measured.
+        alice.write(1, &[source.sge(0, MTU)], &sink, 0);
+        hosts.run();
+        hosts.sides[0].completions();
+        let mut writes = Self { hosts, source, sink, data, hints: Rc::default() };
+        writes.write(|number| number == 30 || number == 300);
+        assert_eq!(writes.hints.get(), 0, "one packet is missing at a time");
+        writes
+    }
+
+    /// Writes all while the packets with these numbers, in the order of their transmission, are lost. Returns the time that it took.
+    fn write(&mut self, lost: impl Fn(u64) -> bool + 'static) -> Duration {
+        let Self { hosts, source, sink, data, hints } = self;
+        let (mut sent, hints) = (0, hints.clone());
+        hosts.filter = Some(Box::new(move |_, frame| {
+            let packet = Packet::parse(frame).unwrap();
+            hints.set(hints.get() + u64::from(packet.bth().gap_hint() != 0));
+            if packet.info().operation == Operation::Write {
+                sent += 1;
+                return !lost(sent - 1);
+            }
+            true
+        }));
+        sink.write(&vec![0; data.len()]);
+        let start = hosts.now;
+        hosts.sides[0].write(2, &[source.all()], sink, 0);
+        hosts.run_until("the completion", |hosts| !hosts.sides[0].cq.is_empty());
+        assert_eq!(hosts.sides[0].outcomes(), [(2, CompletionStatus::Success)]);
+        assert_eq!(sink.read(), *data);
+        assert_eq!(hosts.sides[0].stat("timeouts"), 0);
+        hosts.now.duration_since(start)
+    }
+
+    fn retransmissions(&self) -> u64 {
+        self.hosts.sides[0].stat("retransmissions")
+    }
+}
+
+/// Three losses of a flight: the NAK names the first one, hints the two others, and none waits for the repair of another.
+//= rocev2 §6
+//= rocev2 §7
+#[test]
+fn losses_of_a_flight_are_repaired_at_once() {
+    let mut writes = Writes::new();
+    let without = writes.write(|_| false);
+    let (before, hints) = (writes.retransmissions(), writes.hints.get());
+    let with = writes.write(|number| [10, 20, 30].contains(&number));
+    assert_eq!(writes.hints.get() - hints, 2, "all but the one of the NAK");
+    let again = writes.retransmissions() - before;
+    assert!((3..=6).contains(&again), "{again} packets sent again for 3: NAKs may name them, too");
+    assert!(with < without + ROUND_TRIP * 2, "{with:?}, {without:?} without losses");
+}
 
 /// A requester that goes back sends all of them again anyway.
 //= rocev2 §6
