@@ -102,6 +102,12 @@ fn changed_frames_have_faults() {
     let bth = 14 + 20 + 8;
     assert!(matches!(changed(bth + 8, 1)[..], [Fault::Icrc { .. }, Fault::Reencoded { at: 50 }]));
     assert!(matches!(changed(bth + 4, 1)[..], [Fault::Reencoded { at: 46 }]));
+    // In an acknowledgement it is a bit of the gap hint.
+    let mut ack = rping.iter().find(|frame| frame.data.get(bth) == Some(&0x11)).unwrap().clone();
+    ack.data[bth + 4] |= 1;
+    let ack = decode(&[ack]).remove(0);
+    assert_eq!(ack.faults, []);
+    assert!(ack.to_string().contains(", misses +128"), "{ack}");
     assert!(matches!(changed(bth + 1, 1)[..], [Fault::Malformed { why: "transport version" }]));
     assert!(matches!(changed(bth, 0x15 ^ 0x64)[..], [Fault::Malformed { why: "unknown opcode" }]));
 }

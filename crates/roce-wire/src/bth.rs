@@ -57,12 +57,12 @@ impl Bth<'_> {
         let low = Bits::<8, 6, 0>::get(self.as_bytes()) as u16;
         low | (Bits::<4, 5, 0>::get(self.as_bytes()) as u16) << HINT_LOW
     }
-}
 
-/// Sets the gap hint of an existing header.
-pub(crate) fn set_gap_hint(header: &mut [u8; Bth::LEN], hint: u16) {
-    Bits::<8, 6, 0>::put(header, hint as u8);
-    Bits::<4, 5, 0>::put(header, (hint >> HINT_LOW) as u8);
+    /// Sets the gap hint of a header that has been emitted; at most [`MOST_HINTED`].
+    pub fn set_gap_hint(header: &mut [u8; Bth::LEN], hint: u16) {
+        Bits::<8, 6, 0>::put(header, hint as u8);
+        Bits::<4, 5, 0>::put(header, (hint >> HINT_LOW) as u8);
+    }
 }
 
 /// Sets the fields of an existing header that differ from packet to packet.

@@ -238,7 +238,7 @@ impl Template {
     #[must_use]
     pub fn with_gap_hint(&self, hint: u16) -> Self {
         let mut template = self.clone();
-        bth::set_gap_hint(&mut template.bth, hint);
+        Bth::set_gap_hint(&mut template.bth, hint);
         template
     }
 

@@ -94,6 +94,9 @@ pub struct Roce {
     pub reth: Option<Reth>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub aeth: Option<Aeth>,
+    /// Distance of a missing packet from the expected one, of the engine's acknowledgements.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gap_hint: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub atomic: Option<Atomic>,
     /// The original value that an atomic operation returns.
@@ -232,6 +235,7 @@ pub fn encode(packet: &Packet<'_>) -> Vec<u8> {
     bytes.extend_from_slice(&header);
     let mut header = [0; Bth::LEN];
     BthRepr::parse(&packet.bth()).emit(&mut header);
+    Bth::set_gap_hint(&mut header, gap_hint(packet).unwrap_or(0));
     bytes.extend_from_slice(&header);
     let mut ext = [0; Ext::MAX_LEN];
     let len = packet.ext().emit(&mut ext);
@@ -248,6 +252,12 @@ pub fn encode(packet: &Packet<'_>) -> Vec<u8> {
     bytes.extend_from_slice(packet.pad());
     bytes.extend_from_slice(&packet.icrc());
     bytes
+}
+
+/// Returns the gap hint of an acknowledgement. In other packets its bits are reserved.
+fn gap_hint(packet: &Packet<'_>) -> Option<u16> {
+    let bth = packet.bth();
+    Some(bth.gap_hint()).filter(|&hint| hint != 0 && bth.opcode() == Opcode::ACKNOWLEDGE)
 }
 
 /// Returns the connection management message that the packet carries, if any.
@@ -289,6 +299,7 @@ impl Roce {
                 meaning: format!("{:?}", aeth.syndrome()),
                 msn: aeth.msn(),
             }),
+            gap_hint: gap_hint(packet),
             atomic: packet.atomic_eth().map(|atomic| Atomic {
                 address: atomic.address(),
                 key: atomic.r_key(),
@@ -356,6 +367,9 @@ impl fmt::Display for Roce {
         }
         if let Some(Aeth { meaning, msn, .. }) = &self.aeth {
             write!(f, "  aeth {meaning}, msn {msn}")?;
+        }
+        if let Some(hint) = self.gap_hint {
+            write!(f, ", misses +{hint}")?;
         }
         if let Some(Atomic { address, key, swap_or_add, compare }) = &self.atomic {
             write!(f, "  atomic {address:#x} key {key:#x} operand {swap_or_add:#x} compare {compare:#x}")?;
