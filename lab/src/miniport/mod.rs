@@ -51,20 +51,26 @@ pub fn run(options: &Options) -> Result<()> {
     if let Some(name) = &options.case {
         return one(options, path, &viordma, name);
     }
-    println!("{}", DriverFile::read(path)?);
     // An image that cannot be loaded is refused once, not by each case.
     let hosts = TwoHosts::new([&named(options, path); 2], &setup(options, Peer::Itself, None)?)?;
     missing_imports::check(hosts.sides[0].driver.image(), options.allow_missing)?;
     drop(hosts);
+    // Printed before the first result: options that cannot be used are refused with nothing else.
+    let mut file = Some(DriverFile::read(path)?);
     let (mut passed, mut known, mut failed) = (0, 0, Vec::new());
     for (case, peer) in options.selected() {
         let name = format!("{}, {peer}", case.name);
-        match in_a_process(case, peer, options.limit + GRACE) {
+        let result = in_a_process(case, peer, options.limit + GRACE);
+        let is_refused = result.as_ref().is_err_and(|error| exit_code(error) == UNUSABLE_INPUT);
+        if let Some(file) = file.take_if(|_| !is_refused) {
+            println!("{file}");
+        }
+        match result {
             Ok(text) => {
                 println!("ok      {name}: {}. {}", case.about, text.trim_end());
                 passed += 1;
             }
-            Err(error) if exit_code(&error) == UNUSABLE_INPUT => return Err(error),
+            Err(error) if is_refused => return Err(error),
             Err(error) if options.known.iter().any(|known| known == case.name) => {
                 known += 1;
                 println!("known   {name}: {}. {error:#}", case.about);
