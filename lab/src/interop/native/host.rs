@@ -30,6 +30,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Time that the engine is polled after a connection has ended, so that disconnect messages are answered.
 const DISCONNECT_TIME: Duration = Duration::from_millis(500);
 
+/// Time in which posts are sent and acknowledged.
+const DRAIN_TIME: Duration = Duration::from_millis(50);
+
 /// Bytes of each receive buffer, and of the memory that the guest may write.
 pub(super) const RECEIVE: usize = 4096;
 pub(super) const WINDOW: usize = 8192;
@@ -107,6 +110,8 @@ impl<'a> Host<'a> {
     }
 
     pub(super) fn disconnect(&mut self, id: ConnId) -> Result<()> {
+        // What was posted last leaves before the request to disconnect, which is of another queue pair.
+        self.poll_for(DRAIN_TIME)?;
         // Fails if a violation has ended the connection already.
         let _ = self.side.engine.connections().disconnect(self.now(), id);
         self.poll_for(DISCONNECT_TIME)
