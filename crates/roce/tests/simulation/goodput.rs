@@ -84,7 +84,7 @@ fn many_granted_reads_keep_the_goodput_at_many_losses() {
     let cell = table().find(|cell| cell.kind == Kind::Read && cell.loss == 50 && long(cell)).unwrap();
     let figures = measure_with(&cell, &Options { reads: MANY, config, ..Options::default() });
     let (goodput, overhead) = (figures.goodput() / 1e6, figures.overhead());
-    assert!(goodput >= 400.0 && overhead <= 1.3, "{goodput:.1} MB/s, {overhead:.3}");
+    assert!(goodput >= 400.0 && overhead <= 1.18, "{goodput:.1} MB/s, {overhead:.3}");
 }
 
 /// Losses in bursts, reordering, and small messages.

@@ -49,7 +49,10 @@ impl Requester {
         if !reads.find_losses(requested, sequence, begins) {
             return Ok(());
         }
-        self.recovery.window.lose(sequence, self.high, self.recovery.connecting);
+        // Less than a window is what the consumer has posted: the window does not fill the port.
+        if self.high.since(self.una) > self.recovery.window.packets() {
+            self.recovery.window.lose(sequence, self.high, self.recovery.connecting);
+        }
         self.responses_lost(env)
     }
 
