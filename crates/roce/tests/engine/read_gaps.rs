@@ -102,9 +102,9 @@ fn responses_lost_anywhere_are_requested_again_in_one_round_trip() {
     let without = lost_responses(2, 1, |_| false);
     assert_eq!((without.again, without.requests), (0, 0));
     // The first chunks are requested from the first gap to the last, until the peer shows how it answers. Gaps are requested apart as
-    // far as the peer has granted as many requests: 16 are fewer than the gaps if one in 7 is lost.
+    // far as the peer has granted as many requests: 16 are fewer than the gaps if one in 7 is lost, of which some wait for answers.
     for (granted, distance, more) in
-        [(16, 7, 12 * 64), (MANY, 7, 6 * 64), (16, 20, 6 * 64), (16, 100, 64), (16, 300, 0)]
+        [(16, 7, 8 * 64), (MANY, 7, 6 * 64), (16, 20, 6 * 64), (16, 100, 64), (16, 300, 0)]
     {
         let options = Options {
             reads: ReadLimits { inbound: granted, outbound: granted },

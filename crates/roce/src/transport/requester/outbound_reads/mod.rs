@@ -15,7 +15,7 @@ use core::mem::offset_of;
 
 use lock_api::RawMutex;
 
-use self::gaps::{Progress, ReadGaps, Repeat};
+use self::gaps::{Next, Progress, ReadGaps, Repeat};
 use self::response::Response;
 use self::sinks::ReadSinks;
 use super::recovery::round_trip::{Measured, ReadSample};
@@ -334,12 +334,16 @@ impl Reads {
     }
 
     /// Returns the next request for missing responses, and the READ that they belong to. Returns `None` if there is none, or if these
-    /// responses [have to wait](Self::must_wait) and were requested again before.
+    /// responses [have to wait](Self::must_wait) and were requested again before, or have to wait for answers.
     pub(super) fn next_repeat<'a>(&mut self, requested: Requested<'a>) -> Option<(Repeat, &'a Wqe)> {
         // As many chunks as there are at most: one that is complete by now is not requested.
         while self.gaps.is_wanted() {
             let progress = requested.progress(&self.out_of_order);
-            let repeat = self.gaps.next(progress, self.limit.saturating_sub(self.in_flight));
+            let repeat = match self.gaps.next(progress, self.limit.saturating_sub(self.in_flight)) {
+                Next::Repeat(repeat) => Some(repeat),
+                Next::Complete => None,
+                Next::Waits => return None,
+            };
             if let Some((repeat, wqe)) =
                 repeat.and_then(|repeat| Some((repeat, requested.read_at(repeat.first)?)))
             {

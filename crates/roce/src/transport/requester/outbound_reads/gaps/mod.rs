@@ -17,7 +17,8 @@
 //!
 //! A chunk is requested from its first missing response on: rxe answers no repeated request for responses before those of the
 //! last one, and continues the READ with Middle and Last. A peer that answers with First or Only takes each request for one of its
-//! own: it is asked for each gap of a chunk by a request of its own.
+//! own: it is asked for each gap of a chunk by a request of its own. Where gaps are more than requests may be outstanding, those that
+//! are far apart wait for answers to others, since one request for them would have everything between them sent again.
 
 use crate::error::CreateError;
 use crate::time::Instant;
@@ -32,6 +33,10 @@ const REORDERED: u64 = 3;
 
 /// Gaps of a chunk that are requested apart, as far as the peer has granted as many requests; the last one asks for the rest.
 const MAX_GAPS: u8 = 16;
+
+/// Packets from the first to the last gap of a chunk that are requested as one, rather than after a round trip, where no more requests
+/// may be outstanding.
+const CLOSE: u64 = 16;
 
 /// The READ chunks that are requested again. What each packet uses comes last: see [`cache_lines`](crate::transport::cache_lines).
 #[derive(Debug)]
@@ -82,6 +87,18 @@ pub(crate) struct Repeat {
     pub(crate) end: Sequence,
     /// Set if the missing responses of its chunk were requested again before.
     pub(crate) was_asked: bool,
+    /// Set if the other missing responses of its chunk are requested once it is answered.
+    pub(crate) others_wait: bool,
+}
+
+/// Result of looking for the next [`Repeat`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Repeat(Repeat),
+    /// The oldest chunk that is to be requested misses nothing.
+    Complete,
+    /// The oldest chunk that is to be requested has to wait for answers to other requests.
+    Waits,
 }
 
 /// Responses that the requester has requested and received.
@@ -112,6 +129,11 @@ impl Progress<'_> {
         } else {
             self.stored.last_missing(from.next(), end).map_or(from.next(), Sequence::next)
         }
+    }
+
+    /// Returns whether one request for the missing responses from `from` to before `end` would have too many sent again.
+    fn are_far_apart(&self, from: Sequence, end: Sequence) -> bool {
+        self.missing(from, end).is_some_and(|first| self.missing_end(first, end, false).since(first) > CLOSE)
     }
 }
 
@@ -240,9 +262,9 @@ impl ReadGaps {
     fn lose(&mut self, progress: Progress<'_>, is_lost: impl Fn(&Chunk, u64, Sequence) -> bool) -> bool {
         let mut found = false;
         for chunk in self.active_mut() {
-            if let Step::Asked { end, high, order, .. } = chunk.step
+            if let Step::Asked { high, order, .. } = chunk.step
                 && is_lost(chunk, order, high)
-                && progress.missing(chunk.first, end).is_some()
+                && progress.missing(chunk.first, chunk.end).is_some()
             {
                 chunk.step = Step::Wanted { from: chunk.first, gaps: 0, probe: false };
                 found = true;
@@ -374,22 +396,39 @@ impl ReadGaps {
         self.active().fold(0, |sum, chunk| sum.saturating_add(gaps(chunk)))
     }
 
-    /// Returns the next request. `spare` is the number of requests that may be outstanding besides one for each chunk.
-    pub(crate) fn next(&self, progress: Progress<'_>, spare: u32) -> Option<Repeat> {
-        let oldest = self.active().filter(|chunk| matches!(chunk.step, Step::Wanted { .. }));
-        let chunk = oldest.min_by_key(|chunk| chunk.first)?;
-        let Step::Wanted { from, gaps, probe } = chunk.step else { return None };
-        let first = progress.missing(from, chunk.end)?;
-        let end = if probe {
-            chunk.end
-        } else {
-            let apart = self.as_gaps && gaps < MAX_GAPS.saturating_sub(1) && self.extra() < spare;
-            progress.missing_end(first, chunk.end, apart)
-        };
-        Some(Repeat { first, end, was_asked: chunk.was_asked })
+    /// Returns whether answers on their way leave room for other requests.
+    fn makes_room(&self) -> bool {
+        self.active().any(|chunk| matches!(chunk.step, Step::Asked { gaps: 1.., .. }))
     }
 
-    /// The request that [`ReadGaps::next`] returned was sent, or there is none: the chunk is complete.
+    /// Returns the next request. `spare` is the number of requests that may be outstanding besides one for each chunk.
+    pub(crate) fn next(&self, progress: Progress<'_>, spare: u32) -> Next {
+        let oldest = self.active().filter(|chunk| matches!(chunk.step, Step::Wanted { .. }));
+        let Some(chunk) = oldest.min_by_key(|chunk| chunk.first) else { return Next::Complete };
+        let Step::Wanted { from, gaps, probe } = chunk.step else { return Next::Complete };
+        let Some(first) = progress.missing(from, chunk.end) else { return Next::Complete };
+        let repeat = Repeat { first, end: chunk.end, was_asked: chunk.was_asked, others_wait: false };
+        if probe {
+            return Next::Repeat(repeat);
+        }
+        let has_room = |extra: u32| extra < spare;
+        let extra = self.extra();
+        let apart = self.as_gaps && gaps < MAX_GAPS.saturating_sub(1) && has_room(extra);
+        if self.as_gaps
+            && !apart
+            && gaps == 0
+            && self.makes_room()
+            && progress.are_far_apart(first, chunk.end)
+        {
+            return Next::Waits;
+        }
+        let end = progress.missing_end(first, chunk.end, apart);
+        let others_wait =
+            apart && !has_room(extra.saturating_add(1)) && progress.are_far_apart(end, chunk.end);
+        Next::Repeat(Repeat { end, others_wait, ..repeat })
+    }
+
+    /// The request that [`ReadGaps::next`] returned was sent, or there is none: the chunk is [`Next::Complete`].
     pub(crate) fn sent(&mut self, progress: Progress<'_>, repeat: Option<Repeat>, now: Instant) {
         let order = self.order.wrapping_add(1);
         self.order = order;
@@ -399,10 +438,11 @@ impl ReadGaps {
         {
             let end = repeat.map_or(chunk.end, |repeat| repeat.end);
             chunk.at = now;
-            chunk.step = if repeat.is_some() && progress.missing(end, chunk.end).is_some() {
+            let others_wait = repeat.is_some_and(|repeat| repeat.others_wait);
+            chunk.step = if repeat.is_some() && !others_wait && progress.missing(end, chunk.end).is_some() {
                 Step::Wanted { from: end, gaps: gaps.saturating_add(1), probe }
             } else {
-                chunk.was_asked = true;
+                chunk.was_asked |= !others_wait;
                 Step::Asked { end, high: progress.high, order, gaps, probe }
             };
         }

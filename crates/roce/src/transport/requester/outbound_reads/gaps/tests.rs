@@ -39,6 +39,8 @@ struct Run {
     /// First packets of the last requests for a chunk.
     asked: HashMap<u64, Sequence>,
     responses: VecDeque<(Sequence, bool)>,
+    /// Requests that may be outstanding besides one for each chunk.
+    spare: u32,
     sent: u64,
     timeouts: u32,
     random: u64,
@@ -57,6 +59,7 @@ impl Run {
             answers,
             asked: HashMap::new(),
             responses: VecDeque::new(),
+            spare: u32::MAX,
             sent: 0,
             timeouts: 0,
             random: seed,
@@ -67,6 +70,25 @@ impl Run {
 
     fn progress(&self) -> Progress<'_> {
         Progress { una: self.una, high: self.high, stored: &self.stored }
+    }
+
+    /// Hands the next request that is wanted to `ask`, at a time in nanoseconds. Returns whether there was one.
+    fn send_next(&mut self, nanos: u64, ask: impl FnOnce(&mut Self, Repeat)) -> bool {
+        while self.gaps.is_wanted() {
+            let next = self.gaps.next(self.progress(), self.spare);
+            let repeat = match next {
+                Next::Repeat(repeat) => Some(repeat),
+                Next::Complete => None,
+                Next::Waits => return false,
+            };
+            let progress = Progress { una: self.una, high: self.high, stored: &self.stored };
+            self.gaps.sent(progress, repeat, Instant::from_nanos(nanos));
+            if let Some(repeat) = repeat {
+                ask(self, repeat);
+                return true;
+            }
+        }
+        false
     }
 
     fn is_lost(&mut self, per_mille: u64) -> bool {
@@ -115,16 +137,12 @@ impl Run {
         }
         self.asked.clear();
         while self.una < self.high {
-            while self.gaps.is_wanted() {
-                let again = self.gaps.next(self.progress(), u32::MAX);
-                let progress = Progress { una: self.una, high: self.high, stored: &self.stored };
-                self.gaps.sent(progress, again, Instant::from_nanos(0));
-                if let Some(Repeat { first, end, .. }) = again
-                    && !self.is_lost(requests_lost)
-                {
-                    self.ask(first, end);
+            let ask = |run: &mut Self, Repeat { first, end, .. }| {
+                if !run.is_lost(requests_lost) {
+                    run.ask(first, end);
                 }
-            }
+            };
+            while self.send_next(0, ask) {}
             if let Some((sequence, begins)) = self.responses.pop_front() {
                 if !self.is_lost(responses_lost) {
                     self.receive(sequence, begins);
@@ -141,13 +159,18 @@ impl Run {
 /// Whatever is lost, everything arrives; a peer that never answers what is before its last answer is never asked for it.
 #[test]
 fn everything_arrives_from_peers_of_both_kinds() {
-    for answers in [Answers::AsItsOwn, Answers::AsTheRest] {
+    for (answers, spare) in [
+        (Answers::AsItsOwn, u32::MAX),
+        (Answers::AsItsOwn, 2),
+        (Answers::AsItsOwn, 0),
+        (Answers::AsTheRest, u32::MAX),
+    ] {
         for (responses_lost, requests_lost, most_sent) in
             [(0, 0, 1.0), (1, 0, 1.1), (10, 0, 1.15), (10, 10, 1.2), (50, 50, 2.0), (300, 300, 8.0)]
         {
             let (mut sent, mut timeouts) = (0, 0);
             for seed in 0..40 {
-                let mut run = Run::new(answers, seed);
+                let mut run = Run { spare, ..Run::new(answers, seed) };
                 run.run(responses_lost, requests_lost);
                 (sent, timeouts) = (sent + run.sent, timeouts + run.timeouts);
             }
@@ -161,7 +184,7 @@ fn everything_arrives_from_peers_of_both_kinds() {
     }
 }
 
-/// The gaps of a chunk are one request for a peer that was not seen to answer otherwise, and eight at most.
+/// The gaps of a chunk are one request for a peer that was not seen to answer otherwise, and sixteen at most.
 #[test]
 fn requests_for_a_chunk_are_bounded() {
     for as_gaps in [false, true] {
@@ -171,12 +194,7 @@ fn requests_for_a_chunk_are_bounded() {
             run.receive(at(sequence), false);
         }
         let mut requests = Vec::new();
-        while run.gaps.is_wanted() {
-            let again = run.gaps.next(run.progress(), u32::MAX);
-            let progress = Progress { una: run.una, high: run.high, stored: &run.stored };
-            run.gaps.sent(progress, again, Instant::from_nanos(0));
-            requests.extend(again.map(|again| (number(again.first), number(again.end))));
-        }
+        while run.send_next(0, |_, again| requests.push((number(again.first), number(again.end)))) {}
         let expected = if as_gaps {
             let apart = (1..15).map(|gap| (2 * gap + 1, 2 * gap + 2));
             [(0, 2)].into_iter().chain(apart).chain([(31, 64)]).collect()
@@ -185,6 +203,50 @@ fn requests_for_a_chunk_are_bounded() {
         };
         assert_eq!(requests, expected);
     }
+}
+
+/// One request for gaps that are far apart would have everything between them sent again.
+#[test]
+fn gaps_that_are_far_apart_wait_for_answers_if_no_more_requests_may_be_outstanding() {
+    let run = |spare, missing: &[u64]| {
+        let mut run = Run { spare, ..Run::new(Answers::AsItsOwn, 0) };
+        run.gaps.as_gaps = true;
+        for sequence in (1..140).filter(|sequence| !missing.contains(sequence)) {
+            run.receive(at(sequence), false);
+        }
+        run
+    };
+    let mut rest = run(2, &[20, 40, 60, 80, 100, 120]);
+    assert_eq!(send_wanted(&mut rest, 0), [0, 20, 80], "40 and 60, 100 and 120 wait");
+    rest.receive(at(0), true);
+    assert_eq!(send_wanted(&mut rest, 0), []);
+    rest.receive(at(20), true);
+    assert_eq!(send_wanted(&mut rest, 0), [40, 60]);
+    rest.receive(at(80), true);
+    assert_eq!(send_wanted(&mut rest, 0), [100, 120]);
+    let mut chunk = run(1, &[20, 80, 100, 120]);
+    assert_eq!(send_wanted(&mut chunk, 0), [0, 20], "the second chunk waits");
+    chunk.receive(at(0), true);
+    assert_eq!(send_wanted(&mut chunk, 0), []);
+    chunk.receive(at(20), true);
+    assert_eq!(send_wanted(&mut chunk, 0), [80]);
+    let mut close = run(1, &[20, 80, 85, 90]);
+    assert_eq!(send_wanted(&mut close, 0), [0, 20, 80], "to 90");
+}
+
+/// A request for a part of what a chunk misses may be lost: a later one shows that.
+#[test]
+fn gaps_that_wait_for_an_answer_that_is_lost_are_requested_with_it() {
+    let mut run = Run { spare: 1, ..Run::new(Answers::AsItsOwn, 0) };
+    run.gaps.as_gaps = true;
+    for sequence in (1..140).filter(|sequence| ![20, 40, 80].contains(sequence)) {
+        run.receive(at(sequence), false);
+    }
+    assert_eq!(send_wanted(&mut run, 0), [0, 80]);
+    run.receive(at(80), true);
+    assert_eq!(send_wanted(&mut run, 0), [0]);
+    run.receive(at(0), true);
+    assert_eq!(send_wanted(&mut run, 0), [20, 40]);
 }
 
 /// Two responses behind a chunk may have overtaken what it misses; three show the loss, and so does the last one.
@@ -204,12 +266,7 @@ fn fewer_than_three_responses_behind_a_chunk_show_no_loss() {
 /// Gives all wanted requests to the peer, which answers none, at a time in nanoseconds. Returns their first packets.
 fn send_wanted(run: &mut Run, nanos: u64) -> Vec<u64> {
     let mut requests = Vec::new();
-    while run.gaps.is_wanted() {
-        let again = run.gaps.next(run.progress(), u32::MAX);
-        let progress = Progress { una: run.una, high: run.high, stored: &run.stored };
-        run.gaps.sent(progress, again, Instant::from_nanos(nanos));
-        requests.extend(again.map(|again| number(again.first)));
-    }
+    while run.send_next(nanos, |_, again| requests.push(number(again.first))) {}
     requests
 }
 
