@@ -4,7 +4,10 @@
 //! driver is derived from that of the tools.
 //!
 //! `xtask/Cargo.lock` is the one to update. Both lock files have the same version of a package that is in both; packages that only
-//! the driver's workspace has, as dependencies of its tests, are in its lock file alone.
+//! the driver's workspace has, as dependencies of its tests, are in its lock file alone. Packages that one workspace has and the
+//! other one links have a level of optimization in `.cargo/config.toml`.
+
+mod levels;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,7 +43,7 @@ pub fn run(options: &Options) -> Result<()> {
     check()
 }
 
-/// Compares the manifests and the lock files.
+/// Compares the manifests and the lock files, and checks the packages in the profiles.
 ///
 /// # Errors
 /// A difference.
@@ -49,10 +52,11 @@ pub fn check() -> Result<()> {
     let mut differences = of_manifests(&driver?, &tools?);
     let [driver, tools] = Workspace::ALL.map(packages);
     differences.extend(of_locks(&driver?, &tools?));
+    differences.extend(levels::differences(&names()?)?);
     for difference in &differences {
         println!("{difference}");
     }
-    ensure!(differences.is_empty(), "{} differences between the two workspaces", differences.len());
+    ensure!(differences.is_empty(), "{} faults in what the two workspaces share", differences.len());
     Ok(())
 }
 
@@ -155,6 +159,14 @@ pub fn combined_lock() -> Result<String> {
 
 fn entries(lock: &Table) -> &[Value] {
     lock.get("package").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Returns the names of all packages of both lock files.
+fn names() -> Result<BTreeSet<String>> {
+    let [driver, tools] = Workspace::ALL.map(|workspace| table(workspace, "Cargo.lock"));
+    let (driver, tools) = (driver?, tools?);
+    let all = entries(&driver).iter().chain(entries(&tools));
+    Ok(all.filter_map(|entry| Some(entry.get("name")?.as_str()?.to_owned())).collect())
 }
 
 /// A package of the repository itself has no checksum.
