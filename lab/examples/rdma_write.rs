@@ -4,11 +4,7 @@
 //!
 //! `cargo xtask image && cd xtask && cargo run --profile tool -p lab --example rdma_write`
 //!
-//! The calls of the consumer are in `session`, the same as in the example of `ndk-consumer`.
-
-#[cfg(target_os = "linux")]
-#[path = "../../consumers/ndk/examples/rdma_write/session.rs"]
-mod session;
+//! The calls of the consumer are in [`ndk_consumer::rdma_write`], the same as in the example of `ndk-consumer`.
 
 #[cfg(not(target_os = "linux"))]
 fn main() {
@@ -21,6 +17,7 @@ fn main() -> anyhow::Result<()> {
 
     use anyhow::{Context as _, ensure};
     use lab::testbed::{Options, Testbed};
+    use ndk_consumer::rdma_write;
 
     // Prints how to build the image if there is none.
     let Some(image) = lab::image() else { exit(2) };
@@ -32,14 +29,14 @@ fn main() -> anyhow::Result<()> {
     let (local, remote) = (client.address(), server.address());
     let (ready, listening) = channel();
     let serving = server.consumer("server", move |adapter| {
-        session::serve(adapter, (remote, 0).into(), |address| {
+        rdma_write::serve(adapter, (remote, 0).into(), |address| {
             println!("the server listens at {address}");
             let _ = ready.send(address);
         })
     });
     let target = listening.recv().context("the server does not listen")?;
     let writing = client.consumer("client", move |adapter| {
-        session::write(adapter, (local, 0).into(), target, b"one RDMA WRITE through viordma.sys")
+        rdma_write::write(adapter, (local, 0).into(), target, b"one RDMA WRITE through viordma.sys")
     });
     writing.join()?.context("the client failed")?;
     let written = serving.join()?.context("the server failed")?;

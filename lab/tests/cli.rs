@@ -10,12 +10,9 @@ use std::{
 };
 
 use assert_cmd::Command;
+use nt_sim::image::smallest;
 use predicates::{prelude::*, str::contains};
 use serde_json::Value;
-
-#[path = "../../sim/nt/tests/common/pe.rs"]
-#[allow(dead_code, reason = "other offsets are for tests of the loader")]
-mod pe;
 
 /// Names the image to run. For commands that must fail before they need one, it names a file that is no image.
 const IMAGE: &str = "VIORDMA_IMAGE";
@@ -184,7 +181,7 @@ fn miniport_refuses_keywords_that_its_drivers_do_not_read() {
 #[test]
 fn consumer_refuses_keywords_roles_and_indices_that_there_are_not() {
     let scratch = Scratch::new("consumer options");
-    scratch.file("small.sys", &pe::image());
+    scratch.file("small.sys", &smallest::image());
     let refuses = |option: &str, value: &str, reason: &str| {
         scratch.refuses(&["consumer", "small.sys", option, value], reason);
     };
@@ -204,15 +201,23 @@ fn image_of_another_kind_is_refused_with_one_sentence() {
     let wrong: [(&str, Vec<u8>, &str); 5] = [
         (
             "arm64.sys",
-            pe::changed(pe::MACHINE, &0xaa64_u16.to_le_bytes()),
+            smallest::changed(smallest::MACHINE, &0xaa64_u16.to_le_bytes()),
             "its machine type is 0xaa64, not x64",
         ),
-        ("x86.sys", pe::changed(pe::MAGIC, &0x10b_u16.to_le_bytes()), "it is a 32-bit image"),
-        ("program.sys", pe::changed(pe::SUBSYSTEM, &3_u16.to_le_bytes()), "its subsystem is 3, not native"),
-        ("stripped.sys", pe::changed(pe::CHARACTERISTICS, &[0x23]), "its relocations were stripped"),
+        ("x86.sys", smallest::changed(smallest::MAGIC, &0x10b_u16.to_le_bytes()), "it is a 32-bit image"),
+        (
+            "program.sys",
+            smallest::changed(smallest::SUBSYSTEM, &3_u16.to_le_bytes()),
+            "its subsystem is 3, not native",
+        ),
+        (
+            "stripped.sys",
+            smallest::changed(smallest::CHARACTERISTICS, &[0x23]),
+            "its relocations were stripped",
+        ),
         (
             "damaged.sys",
-            pe::changed(pe::ENTRY, &[0xff; 4]),
+            smallest::changed(smallest::ENTRY, &[0xff; 4]),
             "its entry point 0xffffffff is outside of the image",
         ),
     ];
@@ -231,7 +236,7 @@ fn image_of_another_kind_is_refused_with_one_sentence() {
 fn driver_with_missing_imports_is_refused_unless_it_may_have_them() {
     let Some(viordma) = lab::image() else { return };
     let scratch = Scratch::new("imports");
-    scratch.file("singer.sys", &pe::with_import("ZwSingAlong"));
+    scratch.file("singer.sys", &smallest::with_import("ZwSingAlong"));
     let run = |arguments: &[&str]| {
         let mut command = scratch.lab(arguments);
         command.env(IMAGE, Path::new(&viordma)).assert()
@@ -255,8 +260,8 @@ fn driver_that_does_not_end_is_given_up_and_named() {
     let Some(viordma) = lab::image() else { return };
     let scratch = Scratch::new("endless");
     // jmp $
-    scratch.file("endless.sys", &pe::changed(pe::CODE_AT, &[0xeb, 0xfe]));
-    scratch.file("small.sys", &pe::image());
+    scratch.file("endless.sys", &smallest::changed(smallest::CODE_AT, &[0xeb, 0xfe]));
+    scratch.file("small.sys", &smallest::image());
     let run = |name: &str| {
         let mut command = scratch.lab(&["consumer", name, "--limit", "5s"]);
         command.env(IMAGE, Path::new(&viordma)).timeout(std::time::Duration::from_secs(100));

@@ -12,7 +12,7 @@
 //! for the close. Objects hold references to the objects they were created from, which gives the order of closes that
 //! NDKPI requires. Unless stated otherwise, calls are made at `PASSIVE_LEVEL`.
 //!
-//! On top of [`endpoint`], which posts requests and counts their completions, there are complete sessions: [`transfer`]
+//! [`rdma_write`] shows them: two functions that end with one RDMA WRITE. On top of [`endpoint`], which posts requests and counts their completions, there are complete sessions: [`transfer`]
 //! copies a file to the peer and back, [`mod@bench`] measures small sends and large writes, [`protocols`] implements the
 //! protocols of Linux RDMA tools.
 //!
@@ -42,6 +42,7 @@ pub mod os;
 mod pending;
 pub mod protocols;
 mod qp;
+pub mod rdma_write;
 pub mod stats;
 mod status;
 pub mod transfer;

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Two natively linked providers on the wire of `ndk-testkit`, for consumers.
-#![allow(unsafe_code, reason = "a provider is opened and closed through pointers")]
+#![allow(unsafe_code, reason = "an adapter is wrapped by its pointer")]
 
 use core::net::SocketAddr;
-use core::ptr::NonNull;
 use std::sync::Arc;
 
-use ndk_abi::ndk::{NDK_ADAPTER, NDK_VERSION};
 use ndk_consumer::Adapter;
 use ndk_consumer::native::Native;
 use ndk_provider::{Config, CreateCompletion};
-use ndk_testkit::{Host, WireOptions, two_hosts};
+use ndk_testkit::{Host, WireOptions, two_hosts, with_adapters};
 
 /// Two hosts on one wire.
 pub struct TwoHosts([Host; 2]);
@@ -25,20 +23,11 @@ impl TwoHosts {
     /// Opens both adapters, runs `body`, and closes them.
     pub fn with_adapters<R>(&self, body: impl FnOnce([&Arc<Adapter<Native>>; 2]) -> R) -> R {
         let os = Arc::new(Native::new());
-        let raw = self.0.each_ref().map(|host| {
-            let version = NDK_VERSION { Major: 2, Minor: 1 };
-            let opened = host.provider.open(version);
-            NonNull::new(opened.unwrap_or_else(|status| panic!("{status:#x}"))).unwrap()
-        });
-        // SAFETY: closed below, after `body` has closed everything made from them.
-        let adapters = raw.map(|raw: NonNull<NDK_ADAPTER>| unsafe { Adapter::new(&os, raw) });
-        let result = body([&adapters[0], &adapters[1]]);
-        drop(adapters);
-        for (host, raw) in self.0.iter().zip(raw) {
-            // SAFETY: opened above, and all objects created through it are closed.
-            unsafe { host.provider.close(raw.as_ptr()) };
-        }
-        result
+        with_adapters(&self.0, |opened| {
+            // SAFETY: opened for this consumer; the close waits for what `body` has created through it.
+            let adapters = opened.map(|raw| unsafe { Adapter::new(&os, raw) });
+            body([&adapters[0], &adapters[1]])
+        })
     }
 
     /// Returns the address of a host with port 0.

@@ -3,11 +3,13 @@
 //! A host: its provider and its receiver thread.
 
 use core::net::IpAddr;
+use core::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
+use ndk_abi::ndk::{NDK_ADAPTER, NDK_VERSION};
 use ndk_provider::{Config, Provider};
 
 use crate::nic::{Frame, Identity, Nic, NicState, TransmitQueue};
@@ -45,6 +47,21 @@ pub fn two_hosts(config: Config, wire: WireOptions) -> [Host; 2] {
         let to_peer = senders[1 - number].clone();
         Host::new(number as u8 + 1, config, wire, end, TransmitEnd { to_peer, sent: Arc::clone(&sent) })
     })
+}
+
+/// Opens an NDK adapter of version 2.1 on each host, runs `body`, and closes both, which waits until what was created through them is closed.
+#[allow(unsafe_code, reason = "an adapter is closed by its pointer")]
+pub fn with_adapters<R>(hosts: &[Host; 2], body: impl FnOnce([NonNull<NDK_ADAPTER>; 2]) -> R) -> R {
+    let opened = hosts.each_ref().map(|host| {
+        let opened = host.provider.open(NDK_VERSION { Major: 2, Minor: 1 });
+        NonNull::new(opened.unwrap_or_else(|status| panic!("{status:#x}"))).unwrap()
+    });
+    let result = body(opened);
+    for (host, adapter) in hosts.iter().zip(opened) {
+        // SAFETY: this provider has opened it above, and it is closed nowhere else.
+        unsafe { host.provider.close(adapter.as_ptr()) };
+    }
+    result
 }
 
 /// Transmitting end of the wire.

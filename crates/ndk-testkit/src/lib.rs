@@ -2,7 +2,7 @@
 
 //! Two hosts on one wire, each with an NDK provider, for tests.
 //!
-//! [`two_hosts`] returns the [`Host`]s. The wire is two queues of frames; [`WireOptions`] sets its MTU and its losses. Each host has a
+//! [`two_hosts`] returns the [`Host`]s, [`with_adapters`] opens an NDK adapter on each. The wire is two queues of frames; [`WireOptions`] sets its MTU and its losses. Each host has a
 //! receiver thread in place of the NIC's receive DPC: it processes frames in batches, and all of them arrive by the last shard.
 //! Time is real, and so are the provider's threads.
 //!
@@ -15,5 +15,5 @@
 mod host;
 mod nic;
 
-pub use host::{Host, WireOptions, two_hosts};
+pub use host::{Host, WireOptions, two_hosts, with_adapters};
 pub use nic::{Identity, SCOPE};

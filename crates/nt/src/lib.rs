@@ -35,11 +35,14 @@ mod turn;
 mod work;
 
 #[cfg(not(all(windows, feature = "kernel")))]
-#[path = "hosted.rs"]
-mod sys;
+mod hosted;
 #[cfg(all(windows, feature = "kernel"))]
-#[path = "kernel.rs"]
-mod sys;
+mod kernel;
+
+#[cfg(not(all(windows, feature = "kernel")))]
+use hosted as sys;
+#[cfg(all(windows, feature = "kernel"))]
+use kernel as sys;
 
 pub use deferred::{Deferred, Streak};
 pub use dpc::{Dpc, flush_dpcs};

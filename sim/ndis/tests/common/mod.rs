@@ -6,8 +6,5 @@ pub mod device;
 pub mod filter;
 pub mod image;
 pub mod lists;
-#[path = "../../../nt/tests/common/pe.rs"]
-#[allow(dead_code, reason = "the offsets are those of tests of the loader")]
-pub mod pe;
 pub mod scripted;
 pub mod tolerated;

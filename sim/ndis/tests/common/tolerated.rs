@@ -6,18 +6,15 @@ use std::fs;
 
 use ndis_sim::Miniport;
 use ndk_abi::ndis::NDIS_STATUS_SUCCESS;
-use nt_sim::{DriverOptions, Tolerances, Verdict};
+use nt_sim::{DriverOptions, Tolerances, Verdict, image::smallest};
 
-use super::{
-    pe,
-    scripted::{Script, host, register_as, simulation},
-};
+use super::scripted::{Script, host, register_as, simulation};
 
 /// Runs a miniport whose driver has an image, of which `tolerates` is tolerated; `body` while it runs.
 pub fn run(script: Script, tolerates: Tolerances, body: fn(&Miniport)) -> Verdict {
     let directory = tempfile::tempdir().expect("a directory can be made");
     let path = directory.path().join("small.sys");
-    fs::write(&path, pe::image()).expect("the image can be written");
+    fs::write(&path, smallest::image()).expect("the image can be written");
     let mut sim = simulation();
     let host = host(&mut sim);
     let driver = host.load_driver(&path, DriverOptions::new("small").tolerate(tolerates)).expect("it loads");

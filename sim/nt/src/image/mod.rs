@@ -29,6 +29,7 @@
 //! | [`endless`] | the watchdog of code that does not end |
 //! | `pauses` | instructions of waits for other processors |
 //! | [`emulate`] | instructions that run in a kernel only |
+//! | [`smallest`] | the smallest image, for tests |
 //! | `detour` | from a fault to a function of the host, and back |
 
 pub mod call;
@@ -48,6 +49,7 @@ pub(crate) mod missing;
 mod pauses;
 mod references;
 pub mod registers;
+pub mod smallest;
 pub mod stack;
 pub mod switch;
 pub mod symbols;

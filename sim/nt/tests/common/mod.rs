@@ -2,8 +2,6 @@
 
 //! Running the test driver.
 
-pub mod pe;
-
 use std::{
     env,
     path::{Path, PathBuf},

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Both sides of one RDMA WRITE, for any provider: the calls that an NDK consumer makes, in order.
+//! One RDMA WRITE, both sides of it: the calls that an NDK consumer makes, in order.
 
+use alloc::{sync::Arc, vec, vec::Vec};
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::sync::Arc;
 
-use ndk_abi::ndk::NDK_RESULT_EX;
-use ndk_consumer::{
+use crate::{
     Access, Adapter, Completions, Connector, Cq, Listener, Memory, Os, Pd, Qp, QpDepths, ReadLimits,
     RemoteMemory, Status,
 };
+use ndk_abi::ndk::NDK_RESULT_EX;
 
 const DEPTHS: QpDepths = QpDepths { receives: 4, requests: 4, receive_sges: 1, request_sges: 1, inline: 0 };
 const LIMITS: ReadLimits = ReadLimits { inbound: 1, outbound: 1 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The smallest driver image: one section of code that needs no relocation.
+//! The smallest driver image, for tests of loaders: one section of code that needs no relocation.
 
 /// Offsets in the file, and of the section in memory.
 const OPTIONAL: usize = 0x58;
@@ -25,6 +25,7 @@ const CODE: [u8; 15] = [
 ];
 
 /// Returns the file.
+#[must_use]
 pub fn image() -> Vec<u8> {
     let mut file = vec![0; 2 * CODE_AT];
     let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
@@ -56,6 +57,7 @@ pub fn image() -> Vec<u8> {
 }
 
 /// Returns the file with a `DriverEntry` that calls an import of the kernel.
+#[must_use]
 pub fn with_import(name: &str) -> Vec<u8> {
     /// Offsets in the section, which is all of the file behind the headers.
     const DESCRIPTOR: usize = 0x40;
@@ -84,6 +86,7 @@ pub fn with_import(name: &str) -> Vec<u8> {
 }
 
 /// Returns the file with other bytes at an offset.
+#[must_use]
 pub fn changed(at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut file = image();
     file[at..at + bytes.len()].copy_from_slice(bytes);
