@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Separates received frames: RDMA frames go to the provider, frames that the VLAN and the receive filter admit go to NDIS.
+//! Separates received frames: RDMA frames go to the provider, frames that the VLAN and the receive filter admit go to NDIS. What an RDMA
+//! frame is, `packet.rs` of `roce-wire` decides.
 //! `DISPATCH_LEVEL`.
 
 use core::ops::ControlFlow;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Parameters of a connection: those of the local queue pair that a REQ or REP carries, and those of the peer that the queue
-//! pair's transport needs, among them the UDP source port and the ACK timeout.
+//! pair's transport needs, among them the UDP source port, the traffic class with its ECN bits, and the ACK timeout.
 
 use lock_api::RawMutex;
 
