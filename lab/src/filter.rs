@@ -352,7 +352,7 @@ unsafe fn module(context: NDIS_HANDLE) -> Arc<Module> {
     let module = context.cast::<Module>().cast_const();
     // SAFETY: this function's contract: `attach` keeps a reference for the context.
     unsafe { Arc::increment_strong_count(module) };
-    // SAFETY: the reference just added.
+    // SAFETY: takes over the reference that was just added.
     unsafe { Arc::from_raw(module) }
 }
 
@@ -361,7 +361,7 @@ unsafe extern "efiapi" fn attach(handle: NDIS_HANDLE, driver: NDIS_HANDLE, _: *m
         let shared = driver.cast::<Shared>().cast_const();
         // SAFETY: the context of the registration, which keeps a reference.
         unsafe { Arc::increment_strong_count(shared) };
-        // SAFETY: the reference just added.
+        // SAFETY: takes over the reference that was just added.
         let driver = unsafe { Arc::from_raw(shared) };
         driver.counters.attached.fetch_add(1, Relaxed);
         let (changed, ended) = (current().host().event(), current().host().event());

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `cargo xtask words`: words that the project's text and names do not use, by the list in `xtask/words.toml`, and first lines of doc
-//! comments that an API reference cannot print.
+//! `cargo xtask words`: words that the project's text and names do not use, by the list in `xtask/words.toml`, first lines of doc
+//! comments that an API reference cannot print, and SAFETY comments without an argument.
 
 use std::{collections::BTreeMap, fs, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
-use crate::{doc_openings, shell};
+use crate::{doc_openings, safety_comments, shell};
 
 const LIST: &str = "xtask/words.toml";
 
@@ -61,6 +61,7 @@ pub fn run(options: &Options) -> Result<()> {
     let tracked = tracked()?;
     if options.path.is_none() {
         doc_openings::check(&tracked)?;
+        safety_comments::check(&tracked)?;
     }
     for path in tracked {
         if options.path.as_deref().is_some_and(|wanted| !path.starts_with(wanted)) {

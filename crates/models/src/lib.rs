@@ -24,7 +24,7 @@ pub struct ModelLock {
 
 // SAFETY: `guard` is accessed by the thread that holds `mutex` only.
 unsafe impl Send for ModelLock {}
-// SAFETY: as above.
+// SAFETY: a reference to the lock alone reaches `guard` under `mutex` only.
 unsafe impl Sync for ModelLock {}
 
 // SAFETY: loom's mutex lets one thread in at a time.

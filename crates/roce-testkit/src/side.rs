@@ -52,7 +52,7 @@ struct Bytes(Box<[UnsafeCell<u8>]>);
 // SAFETY: accessed by copies through raw pointers only; tests that run engines on other threads access the
 // memory only while no request refers to it.
 unsafe impl Send for Bytes {}
-// SAFETY: as above.
+// SAFETY: shared references reach the bytes by the same copies, at the same times.
 unsafe impl Sync for Bytes {}
 
 /// Registered memory of a consumer.
@@ -96,7 +96,7 @@ impl Memory {
     /// Copies `data` to the start of the memory.
     pub fn write(&self, data: &[u8]) {
         for (byte, value) in self.bytes.0.iter().zip(data) {
-            // SAFETY: as above.
+            // SAFETY: the engine does not run meanwhile: the test drives it on this thread.
             unsafe { *byte.get() = *value };
         }
     }
@@ -171,7 +171,7 @@ impl Side {
         // SAFETY: the memory is kept as long as the engine.
         let backing = unsafe { Backing::contiguous(start, len) }.unwrap();
         let base = 0x7000_0000_0000 + start.as_ptr() as u64 % 4096;
-        // SAFETY: as above.
+        // SAFETY: the region's memory is kept as long as the engine.
         let region = unsafe { self.engine.memory().register(pd, base, len as u64, access, backing) }.unwrap();
         Memory { bytes, region }
     }
@@ -194,7 +194,7 @@ impl Side {
         // SAFETY: the memory is kept as long as the engine.
         let backing = unsafe { Backing::contiguous(start, len) }.unwrap();
         let base = former.address(0) + 0x1_0000;
-        // SAFETY: as above.
+        // SAFETY: the region's memory is kept as long as the engine.
         let region = unsafe {
             self.engine.memory().reregister(&former.region, pd, base, len as u64, access, backing)
         }?;
@@ -206,7 +206,7 @@ impl Side {
         let start = NonNull::new(UnsafeCell::raw_get(memory.bytes.0.as_ptr())).unwrap();
         // SAFETY: the memory is kept as long as the engine.
         let backing = unsafe { Backing::contiguous(start, memory.bytes.0.len()) }.unwrap();
-        // SAFETY: as above.
+        // SAFETY: the mapped memory is kept as long as the engine.
         unsafe { self.engine.memory().map_logical(0, backing) }.unwrap()
     }
 

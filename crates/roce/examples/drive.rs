@@ -126,7 +126,7 @@ fn main() -> Result<()> {
         // SAFETY: both arrays live until the end of `main`, after the engine's last use, and are not
         // accessed until the WRITE is complete.
         let backing = unsafe { Backing::contiguous(base, 15) }?;
-        // SAFETY: as above.
+        // SAFETY: the memory that `backing` names lives until the end of `main`, as said above.
         registered.push(unsafe { host.engine.memory().register(host.qp.pd(), 0x1000, 15, access, backing) }?);
     }
 

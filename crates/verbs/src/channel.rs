@@ -57,7 +57,7 @@ pub unsafe extern "C" fn ibv_get_cq_event(
         let context = unsafe { (*queue).cq_context };
         // SAFETY: the program passes pointers that the call may write.
         unsafe { cq.write(queue) };
-        // SAFETY: as above.
+        // SAFETY: the program passes a second pointer that the call may write.
         unsafe { cq_context.write(context) };
     }))
 }

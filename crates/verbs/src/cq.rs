@@ -241,7 +241,7 @@ unsafe extern "C" fn next_poll(cq: *mut IbvCqEx) -> c_int {
             let wc = found.current.get();
             // SAFETY: the program polls a queue from one thread at a time, and reads these fields there.
             unsafe { (*cq).status = wc.status };
-            // SAFETY: as above.
+            // SAFETY: no other thread uses these fields meanwhile, as said above.
             unsafe { (*cq).wr_id = wc.wr_id };
             0
         }

@@ -93,7 +93,7 @@ fn register_again(
     }
     let pd = if flags & CHANGE_PD == 0 { found.base.pd } else { pd };
     let domain = handles::get::<Pd>(pd)?;
-    // SAFETY: as for a registration.
+    // SAFETY: the program keeps the memory of the range as long as the region, as at a registration.
     unsafe { core.register_again(&domain.core, &range) }?;
     drop(core);
     if flags & CHANGE_ACCESS != 0 {

@@ -41,7 +41,7 @@ fn table(listed: &ListedDevice, core: &Context) -> VerbsContext {
     ops.post_srq_recv = Some(srq::post_srq_recv);
     ops.post_send = Some(post::post_send);
     ops.post_recv = Some(post::post_recv);
-    // SAFETY: as above.
+    // SAFETY: the extended table consists of such fields, too, which are valid as zero bytes.
     let mut verbs: VerbsContext = unsafe { zeroed() };
     verbs.query_port = Some(context::query_port);
     verbs.query_device_ex = Some(context::query_device_ex);

@@ -107,7 +107,7 @@ pub unsafe extern "C" fn post_send(qp: *mut IbvQp, wr: *mut IbvSendWr, bad_wr: *
     let mut result = 0;
     // SAFETY: the program passes a list of requests that ends with a null pointer.
     while let Some(wr) = unsafe { next.as_ref() } {
-        // SAFETY: as above.
+        // SAFETY: the request is an element of the program's list, with the entries that it names.
         if let Err(error) = unsafe { post_one(qp, wr) } {
             // SAFETY: the program passes a pointer that the call may write.
             unsafe { bad_wr.write(next) };

@@ -303,7 +303,7 @@ pub unsafe extern "C" fn ibv_query_qp(
     };
     // SAFETY: the program passes structures that the call may write.
     unsafe { attr.write(queried) };
-    // SAFETY: as above.
+    // SAFETY: the program passes a second structure that the call may write.
     unsafe { init_attr.write(created) };
     0
 }

@@ -248,7 +248,7 @@ unsafe extern "C" fn wr_bind_mw(qp: *mut IbvQpEx, mw: *mut IbvMw, key: u32, info
         (Err(error), _) => list.error = Some(error),
         (Ok(_), None) => {}
     };
-    // SAFETY: as above.
+    // SAFETY: the queue pair is the one of `begin`, on which the program has started the list.
     unsafe { with_list(qp, set) };
 }
 

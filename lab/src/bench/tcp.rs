@@ -127,7 +127,7 @@ fn send(
 /// Receives until the sender closes. Returns the CPU time of this thread for that.
 fn receive(name: &Sender<i32>, linked: &Receiver<()>, listen: &Sender<()>) -> Result<Duration> {
     leave_network()?;
-    // SAFETY: has no arguments.
+    // SAFETY: the call has no arguments and cannot fail.
     name.send(unsafe { libc::gettid() }).context("there is no sender")?;
     // The sender drops its end of the channel, whether the link exists or not.
     let _ = linked.recv();

@@ -122,7 +122,7 @@ impl Side {
         // SAFETY: `_memory` owns the memory as long as the engine exists; only the engine accesses it from here on.
         let backing = unsafe { Backing::contiguous(base, shape.buffer) }.map_err(failed("backing"))?;
         let address = base.as_ptr().expose_provenance() as u64;
-        // SAFETY: as above.
+        // SAFETY: `_memory` owns what `backing` names as long as the engine exists.
         let region =
             unsafe { engine.memory().register(pd, address, shape.buffer as u64, Access::all(), backing) };
         let region = region.map_err(failed("register"))?;

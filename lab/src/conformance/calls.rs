@@ -59,7 +59,7 @@ impl Callbacks {
     /// # Safety
     /// `context` is from [`Callbacks::context`].
     unsafe fn record<T>(context: *mut c_void, status: NTSTATUS, object: *mut T) {
-        // SAFETY: never freed.
+        // SAFETY: by this function's contract a record of callbacks, which is never freed.
         let callbacks = unsafe { &*context.cast::<Self>() };
         callbacks.object.store(object.expose_provenance(), Ordering::SeqCst);
         callbacks.status.store(status.cast_unsigned() as usize, Ordering::SeqCst);

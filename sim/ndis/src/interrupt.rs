@@ -326,7 +326,7 @@ impl Interrupt {
                     unsafe { handler(own, context, parameters.cast(), std::ptr::null_mut()) }
                 }),
                 (1.., _, Some(handler)) => call("MiniportMessageInterruptDPC", || {
-                    // SAFETY: as above.
+                    // SAFETY: the image registered this function under its contract, too; the parameters live through the call.
                     unsafe { handler(own, message, context, parameters.cast(), std::ptr::null_mut()) }
                 }),
                 _ => {}

@@ -227,7 +227,7 @@ impl Crc {
     ) -> CrcState {
         CrcState(match self.0 {
             Kind::Table => {
-                // SAFETY: the same contract.
+                // SAFETY: the caller's contract is that of the table's function: the same pointers and length.
                 unsafe { table::run::<COPY>(state.0, src, dst, len) }
             }
             #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]

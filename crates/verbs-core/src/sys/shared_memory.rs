@@ -59,7 +59,7 @@ impl SharedMemory {
         let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
         // SAFETY: all-zero bytes are a valid `stat`: it consists of integers.
         let mut stat: libc::stat = unsafe { core::mem::zeroed() };
-        // SAFETY: `stat` is writable.
+        // SAFETY: `stat` is a variable of this function that the call may write.
         let known = unsafe { libc::fstat(fd.as_raw_fd(), &raw mut stat) } == 0;
         if !known || seals < 0 || seals & SEALS != SEALS || usize::try_from(stat.st_size) != Ok(len) {
             return Err(Error::Invalid);

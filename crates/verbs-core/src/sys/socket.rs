@@ -134,7 +134,7 @@ impl RawAddress {
                 Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
             }
             libc::AF_INET6 => {
-                // SAFETY: as above, for `sockaddr_in6`.
+                // SAFETY: the storage is larger than `sockaddr_in6`, too, and aligned for it; all its bits are valid integers.
                 let v6 = unsafe { &*(&raw const self.storage).cast::<libc::sockaddr_in6>() };
                 let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
                 Some(SocketAddrV6::new(ip, u16::from_be(v6.sin6_port), 0, v6.sin6_scope_id).into())

@@ -27,7 +27,7 @@ pub unsafe fn read(address: *const sockaddr) -> Result<SocketAddr, Error> {
             Ok(SocketAddr::new(IpAddr::V4(ip), u16::from_be(v4.sin_port)))
         }
         libc::AF_INET6 => {
-            // SAFETY: as above.
+            // SAFETY: an address of this family has the length of `sockaddr_in6`; at any alignment.
             let v6 = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
             let ip = IpAddr::V6(Ipv6Addr::from(v6.sin6_addr.s6_addr)).to_canonical();
             Ok(SocketAddr::new(ip, u16::from_be(v6.sin6_port)))
@@ -60,7 +60,7 @@ pub fn storage(address: SocketAddr) -> sockaddr_storage {
                 sin6_addr: libc::in6_addr { s6_addr: ip.octets() },
                 sin6_scope_id: 0,
             };
-            // SAFETY: as above.
+            // SAFETY: the storage is larger than `sockaddr_in6`, too, and aligned for it.
             unsafe { place.cast::<sockaddr_in6>().write(v6) };
         }
     }
@@ -83,7 +83,7 @@ mod tests {
         other.ss_family = libc::AF_UNIX as u16;
         // SAFETY: null, or storage with a family.
         assert_eq!(unsafe { read(core::ptr::null()) }, Err(Error::Invalid));
-        // SAFETY: as above.
+        // SAFETY: `other` is storage with a family.
         assert_eq!(unsafe { read((&raw const other).cast()) }, Err(Error::Invalid));
     }
 }

@@ -33,7 +33,7 @@ fn create(
 ) -> Result<*mut RdmaCmId, Error> {
     let mut id = core::ptr::null_mut();
     let null = core::ptr::null_mut();
-    // SAFETY: `id` is writable.
+    // SAFETY: `id` is a variable of this function that the call may write.
     result(unsafe { rdma_create_id(null, &raw mut id, core::ptr::null_mut(), info.ai_port_space) })?;
     let prepared = if info.ai_flags & RAI_PASSIVE == 0 {
         connect_side(id, info, pd, attr)
@@ -105,13 +105,13 @@ fn destroy(id: *mut RdmaCmId) {
     if find(id).is_err() {
         return;
     }
-    // SAFETY: the identifier was found.
+    // SAFETY: the identifier exists: it was found above.
     unsafe { rdma_destroy_qp(id) };
     if !shown(id).srq.is_null() {
-        // SAFETY: as above.
+        // SAFETY: the identifier still exists: only its queue pair was destroyed.
         unsafe { rdma_destroy_srq(id) };
     }
-    // SAFETY: as above.
+    // SAFETY: the identifier still exists, and is destroyed here only.
     unsafe { rdma_destroy_id(id) };
 }
 

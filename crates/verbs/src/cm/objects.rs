@@ -54,7 +54,7 @@ fn create_cq(id: *mut RdmaCmId, size: u32) -> Result<(*mut IbvCompChannel, *mut 
     let cq = unsafe { ibv_create_cq(context, size, id.cast(), channel, 0) };
     if cq.is_null() {
         let error = errno::last();
-        // SAFETY: as above.
+        // SAFETY: the channel was created above, and no completion queue uses it.
         unsafe { ibv_destroy_comp_channel(channel) };
         return Err(error);
     }
@@ -80,9 +80,9 @@ fn destroy_cqs(id: *mut RdmaCmId) {
     let RdmaCmId { send_cq, send_cq_channel, recv_cq, recv_cq_channel, .. } = shown(id);
     for (cq, channel) in [(send_cq, send_cq_channel), (recv_cq, recv_cq_channel)] {
         if !cq.is_null() {
-            // SAFETY: `create_cqs` has created both.
+            // SAFETY: `create_cqs` has created the queue, and the identifier destroys it once.
             unsafe { ibv_destroy_cq(cq) };
-            // SAFETY: as above.
+            // SAFETY: `create_cqs` has created the channel for this queue, which is gone.
             unsafe { ibv_destroy_comp_channel(channel) };
         }
     }
@@ -131,7 +131,7 @@ fn attach(
 fn detach(id: *mut RdmaCmId) {
     let qp = shown(id).qp;
     if !qp.is_null() {
-        // SAFETY: `attach` has created it.
+        // SAFETY: `attach` has created the queue pair, and it is forgotten below.
         unsafe { qp::ibv_destroy_qp(qp) };
         update(id, |shown| shown.qp = core::ptr::null_mut());
     }
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn rdma_create_srq_ex(id: *mut RdmaCmId, attr: *mut IbvSrq
         if attr.pd.is_null() {
             attr.pd = shown(id).pd;
         }
-        // SAFETY: as above.
+        // SAFETY: `attr` is the program's structure, and the identifier shows its open device.
         let srq = unsafe { srq::create_srq_ex(shown(id).verbs, attr) };
         attach_srq(id, attr.pd, srq)
     }))

@@ -241,7 +241,7 @@ unsafe fn masked(src: *const u8, masks: &Masks, at: usize) -> Block {
     let block = unsafe { vector::load(src) };
     // SAFETY: 16 bytes follow in the array by the contract of this function.
     let keep = unsafe { vector::load(masks.keep.as_ptr().wrapping_add(at)) };
-    // SAFETY: as above.
+    // SAFETY: both arrays have the same length, so that 16 bytes follow here, too.
     let add = unsafe { vector::load(masks.add.as_ptr().wrapping_add(at)) };
     xor(and(block, keep), add)
 }
