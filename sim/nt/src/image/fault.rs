@@ -11,6 +11,7 @@ use std::{
 use super::{
     emulate,
     frame::DEPTH,
+    panics,
     registers::{FaultContext, RCX, RSP, Registers},
     stack, switch,
 };
@@ -33,10 +34,13 @@ pub(crate) struct AlternateStack {
     not_send: PhantomData<*const u8>,
 }
 
-/// Prepares the calling thread for faults: they are handled on an alternate stack.
+/// Prepares the calling thread for faults, which are handled on an alternate stack, and for panics.
 pub(crate) fn prepare_thread() -> AlternateStack {
     static HANDLERS: Once = Once::new();
-    HANDLERS.call_once(install);
+    HANDLERS.call_once(|| {
+        install();
+        panics::install();
+    });
     let memory = NonNull::from(Box::leak(vec![0_u8; ALTERNATE_STACK].into_boxed_slice()));
     let stack = libc::stack_t { ss_sp: memory.cast().as_ptr(), ss_flags: 0, ss_size: ALTERNATE_STACK };
     // SAFETY: the memory is used for nothing else, until `AlternateStack` is dropped.

@@ -27,6 +27,7 @@
 //! | [`call`](mod@call) | calls of the image |
 //! | [`fault`] | faults, as bug checks |
 //! | [`endless`] | the watchdog of code that does not end |
+//! | `panics` | panics of functions in the place of an image's |
 //! | `pauses` | instructions of waits for other processors |
 //! | [`emulate`] | instructions that run in a kernel only |
 //! | [`smallest`] | the smallest image, for tests |
@@ -46,6 +47,7 @@ pub(crate) mod guard;
 pub mod images;
 pub mod load;
 pub(crate) mod missing;
+mod panics;
 mod pauses;
 mod references;
 pub mod registers;

@@ -78,7 +78,12 @@ pub(super) fn on_kernel_stack(body: &mut dyn FnMut()) {
         let result = switch(kernel, stacks.host.as_ptr(), || panic::catch_unwind(AssertUnwindSafe(body)));
         stacks.host.set(0);
         stacks.kernel.set(kernel);
-        result.unwrap_or_else(|panic| panic::resume_unwind(panic));
+        result.unwrap_or_else(|panic| {
+            if let Some(stack) = stacks.own.get() {
+                stack.give_room(false);
+            }
+            panic::resume_unwind(panic)
+        });
     });
 }
 

@@ -11,6 +11,7 @@ use std::ops::Range;
 use parking_lot::Mutex;
 
 use super::{
+    addresses,
     physical::{PAGE_SIZE, Pfn, Physical},
     space::{Protection, Space},
 };
@@ -49,6 +50,12 @@ impl KernelStack {
     pub fn guard(self) -> Range<usize> {
         self.low - GUARD_PAGES * PAGE_SIZE..self.low
     }
+
+    /// Makes the addresses below the stack accessible, for code that is not the image's, or no longer.
+    pub(crate) fn give_room(self, accessible: bool) {
+        let bits = if accessible { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE };
+        addresses::protect(self.guard().start, GUARD_PAGES * PAGE_SIZE, bits);
+    }
 }
 
 impl KernelStacks {
@@ -70,7 +77,7 @@ pub fn map(physical: &Physical, space: &Space, frames: &[Pfn]) -> Option<KernelS
 
 #[cfg(test)]
 mod tests {
-    use super::{super::addresses::Addresses, *};
+    use super::{addresses::Addresses, *};
 
     #[test]
     fn guard_pages_below_a_stack_belong_to_it_alone() {
