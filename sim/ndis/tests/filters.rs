@@ -88,10 +88,15 @@ fn noting() -> FilterScript {
 
 /// Starts an adapter with these filters, the lowest first.
 fn started(filters: &[(&'static str, FilterScript)]) -> (Sim, Arc<Host>, Miniport) {
+    started_after(|host| register_all(host, filters), miniport_script())
+}
+
+/// Starts an adapter of this miniport on a host that `prepare` has prepared.
+fn started_after(prepare: impl FnOnce(&Arc<Host>), script: Script) -> (Sim, Arc<Host>, Miniport) {
     let mut sim = simulation();
     let host = host(&mut sim);
-    register_all(&host, filters);
-    assert_eq!(register_miniport(&host, miniport_script(), |_| {}), Some(NDIS_STATUS_SUCCESS));
+    prepare(&host);
+    assert_eq!(register_miniport(&host, script, |_| {}), Some(NDIS_STATUS_SUCCESS));
     let miniport = Miniport::start(&host).unwrap_or_else(|error| panic!("{error}: {}", sim.verdict()));
     (sim, host, miniport)
 }
@@ -163,17 +168,16 @@ fn filter_that_is_not_bound_or_refuses_is_not_attached() {
 #[test]
 fn filter_that_has_deregistered_is_not_attached() {
     let _one = one_test();
-    let mut sim = simulation();
-    let host = host(&mut sim);
-    host.bind_filter("gone");
-    host.bind_filter("there");
-    let handle = register(&host, "gone", noting());
-    register(&host, "there", passing());
-    let ended = host.spawn("system", move || upper_drivers::NdisFDeregisterFilterDriver(handle));
-    ended.join().expect("the host lives");
-    assert_eq!(register_miniport(&host, miniport_script(), |_| {}), Some(NDIS_STATUS_SUCCESS));
     let _ = calls();
-    let miniport = Miniport::start(&host).expect("it starts");
+    let prepare = |host: &Arc<Host>| {
+        host.bind_filter("gone");
+        host.bind_filter("there");
+        let handle = register(host, "gone", noting());
+        register(host, "there", passing());
+        let ended = host.spawn("system", move || upper_drivers::NdisFDeregisterFilterDriver(handle));
+        ended.join().expect("the host lives");
+    };
+    let (sim, _host, miniport) = started_after(prepare, miniport_script());
     assert_eq!(miniport.send(&[0; 60], SOON), Some(NDIS_STATUS_SUCCESS));
     assert_eq!(calls(), ["miniport restarts", "send", "miniport sends", "complete"]);
     finish(&sim, &miniport);
@@ -183,15 +187,13 @@ fn filter_that_has_deregistered_is_not_attached() {
 #[test]
 fn filter_with_the_mandatory_handlers_alone_is_passed_by() {
     let _one = one_test();
-    let mut sim = simulation();
-    let host = host(&mut sim);
-    host.bind_filter("bare");
-    register_with(&host, "bare", noting(), 4);
-    let answer = |_, _| NDIS_STATUS_SUCCESS;
-    let script = Script { answer: Some(answer), ..miniport_script() };
-    assert_eq!(register_miniport(&host, script, |_| {}), Some(NDIS_STATUS_SUCCESS));
     let _ = calls();
-    let miniport = Miniport::start(&host).expect("it starts");
+    let prepare = |host: &Arc<Host>| {
+        host.bind_filter("bare");
+        register_with(host, "bare", noting(), 4);
+    };
+    let script = Script { answer: Some(|_, _| NDIS_STATUS_SUCCESS), ..miniport_script() };
+    let (sim, _host, miniport) = started_after(prepare, script);
     assert_eq!(miniport.send(&[0; 60], SOON), Some(NDIS_STATUS_SUCCESS));
     miniport.cancel_sends(1);
     indicate(&miniport, 0);
