@@ -198,7 +198,7 @@ fn consumer_refuses_keywords_roles_and_indices_that_there_are_not() {
 fn image_of_another_kind_is_refused_with_one_sentence() {
     let Some(viordma) = lab::image() else { return };
     let scratch = Scratch::new("kinds");
-    let wrong: [(&str, Vec<u8>, &str); 5] = [
+    let wrong: [(&str, Vec<u8>, &str); 8] = [
         (
             "arm64.sys",
             smallest::changed(smallest::MACHINE, &0xaa64_u16.to_le_bytes()),
@@ -220,6 +220,9 @@ fn image_of_another_kind_is_refused_with_one_sentence() {
             smallest::changed(smallest::ENTRY, &[0xff; 4]),
             "its entry point 0xffffffff is outside of the image",
         ),
+        ("cut.sys", pe::image()[..pe::CODE_AT].to_vec(), "not a well-formed PE image"),
+        ("script.sys", b"#!/bin/sh\nexit 0\n".to_vec(), "not a well-formed PE image"),
+        ("empty.sys", Vec::new(), "not a well-formed PE image"),
     ];
     for (name, content, reason) in wrong {
         scratch.file(name, &content);
