@@ -278,6 +278,10 @@ fn driver_that_does_not_end_is_given_up_and_named() {
     command.env(IMAGE, Path::new(&viordma)).timeout(std::time::Duration::from_secs(100));
     let report = "THREAD_STUCK_IN_DEVICE_DRIVER (0xea) on alpha: case oids has not ended within 3 s";
     command.assert().code(1).stdout(contains(report).and(contains("endless.sys+0x1000")));
+    let mut command = scratch.lab(&["bench", "--miniport", "endless.sys", "--limit", "2s"]);
+    command.env(IMAGE, Path::new(&viordma)).timeout(std::time::Duration::from_secs(100));
+    let report = "endless: frames transmitted, one at a time has not ended within 2 s";
+    command.assert().code(1).stderr(contains(report).and(contains("endless.sys+0x1000")));
 }
 
 /// Builds an example in C by the command of docs/consumer.md, in the folder of a test; `None` without a compiler.

@@ -4,7 +4,7 @@
 //! way. In virtual time, so that the figures do not depend on the load of the machine; except for the frames per second, which the two
 //! drivers are measured for by turns.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -15,6 +15,7 @@ use super::{
     kernel,
 };
 use crate::{
+    consumer::Limit,
     miniport::load::{self, Counted, Direction, Load, Took},
     workspace,
 };
@@ -98,17 +99,26 @@ impl Compared {
     }
 }
 
-/// Measures the driver `image` and viordma, by turns, in each case: a direction and a pattern.
+/// Measures the driver `image` and viordma, by turns, in each case: a direction and a pattern. A driver that does not end is given up after
+/// `limit` of real time.
 ///
 /// # Errors
 /// A run in virtual time fails.
-pub fn measure(image: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -> Result<Compared> {
+pub fn measure(
+    image: &Path,
+    limit: Duration,
+    say: &impl Fn(String),
+    figures: &mut Vec<Figure>,
+) -> Result<Compared> {
+    let limit = Limit::watched(limit);
     let viordma = workspace::built_image()?;
     let baseline = baseline::read(BASELINE)?;
     let mut compared = Compared { counts: Counts::new(), omitted: Vec::new(), behind: Vec::new(), cr8: None };
     for case in cases() {
         say(format!("{}: {}", name(image), case.name()));
+        limit.begin(format!("{}: {}", name(image), case.name()));
         let counted = load::run(image, &viordma, case.load(LENGTHS[1]))?;
+        limit.end();
         let accesses = counted.irql_accesses as f64 / counted.frames as f64;
         let mut of_image = of_queues(&counted).to_vec();
         match instructions_per_frame(image, case) {
@@ -130,7 +140,7 @@ pub fn measure(image: &Path, say: &impl Fn(String), figures: &mut Vec<Figure>) -
                 compared.behind.push(format!("{}: {event}", case.name()));
             }
         }
-        rates([image, &viordma], case, accesses, say, figures, &mut compared)?;
+        rates([image, &viordma], case, accesses, &limit, say, figures, &mut compared)?;
     }
     Ok(compared)
 }
@@ -205,6 +215,7 @@ fn rates(
     images: [&Path; 2],
     case: Case,
     accesses: f64,
+    limit: &Limit,
     say: &impl Fn(String),
     figures: &mut Vec<Figure>,
     compared: &mut Compared,
@@ -214,7 +225,9 @@ fn rates(
     let mut best = [Best::default(), Best::default()];
     for _ in 0..RUNS {
         for (path, best) in images.into_iter().zip(&mut best) {
+            limit.begin(format!("{}: {case_name}, in real time", name(path)));
             best.add(load::in_real_time(path, images[1], case.load(case.timed)));
+            limit.end();
         }
     }
     for (path, best) in images.into_iter().zip(&best) {

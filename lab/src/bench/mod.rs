@@ -43,6 +43,7 @@ use self::{
     orders::Orders,
 };
 use crate::{
+    consumer::script::duration,
     driver_file::DriverFile,
     exit::Exit,
     files::{self, Named, Output},
@@ -88,6 +89,9 @@ pub struct Options {
     /// Only measure this miniport driver for virtio-net, a file that you bring, beside the driver's image
     #[arg(long, value_name = "IMAGE.sys", conflicts_with_all = ["engine", "kernel", "image", "counts", "plot"])]
     miniport: Option<PathBuf>,
+    /// Real time after which a run of that driver is given up
+    #[arg(long, value_name = "TIME", default_value = "2min", value_parser = duration, requires = "miniport")]
+    limit: Duration,
     /// Only list what the instructions of the engine's paths do, by concern and by source line, as files in this directory
     #[arg(long, value_name = "DIR", conflicts_with_all = ["engine", "kernel", "image", "counts", "miniport", "plot", "keep_baseline"])]
     listing: Option<PathBuf>,
@@ -145,7 +149,7 @@ pub fn run(options: &Options) -> Result<()> {
         return report(&figures, json);
     }
     if let Some(image) = &options.miniport {
-        return beside_viordma(image, &spinner, &say, json, options.keep_baseline);
+        return beside_viordma(image, options.limit, &spinner, &say, json, options.keep_baseline);
     }
     if options.ethernet {
         let omitted = ethernet::measure(&workspace::built_image()?, &say, &mut figures)?;
@@ -204,6 +208,7 @@ pub fn run(options: &Options) -> Result<()> {
 /// Measures a miniport driver of the user's beside the driver's image.
 fn beside_viordma(
     image: &Path,
+    limit: Duration,
     spinner: &ProgressBar,
     say: &impl Fn(String),
     json: Option<Output>,
@@ -211,7 +216,7 @@ fn beside_viordma(
 ) -> Result<()> {
     let file = DriverFile::read(image)?;
     let mut figures = Vec::new();
-    let compared = miniport::measure(image, say, &mut figures)?;
+    let compared = miniport::measure(image, limit, say, &mut figures)?;
     spinner.finish_and_clear();
     println!("{file}");
     report(&figures, json)?;

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use device_sim::virtio_net::Features;
 use ndis_sim::{Miniport, RssParameters};
 use ndk_abi::ndis::{
@@ -125,7 +125,8 @@ fn measured(image: &Path, peer: &Path, load: Load, real_time: bool) -> Result<(C
     let (image, peer) = (driver(image, "measured"), driver(peer, "peer"));
     let setup = Setup::new(real_time);
     let mut hosts = TwoHosts::new([&image, &peer], &setup)?;
-    hosts.start()?;
+    let started = hosts.start();
+    with_violations(started, &hosts)?;
     let [near, far] = [0, 1].map(|side| hosts.sides[side].miniport());
     let (near, far) = (near?, far?);
     for miniport in [&near, &far] {
@@ -141,9 +142,7 @@ fn measured(image: &Path, peer: &Path, load: Load, real_time: bool) -> Result<(C
     let bytes = (14..LENGTH).map(|at| at as u8);
     let frame = target.into_iter().chain(source).chain([0x88, 0xb5]).chain(bytes).collect();
     let (start, cpu) = (Instant::now(), cpu_time::of_process());
-    if let Err(error) = transfer(&from, &to, load, &[vec![frame]], u64::MAX) {
-        bail!("{error:#}\n{}", hosts.violations().join("\n"));
-    }
+    with_violations(transfer(&from, &to, load, &[vec![frame]], u64::MAX), &hosts)?;
     let took = [start.elapsed(), cpu_time::of_process().saturating_sub(cpu)];
     let after = hosts.sides[0].nic.counters();
     let image = hosts.sides[0].driver.image();
@@ -157,6 +156,11 @@ fn measured(image: &Path, peer: &Path, load: Load, real_time: bool) -> Result<(C
     };
     hosts.stop()?;
     Ok((counted, took))
+}
+
+/// Adds the violations of the hosts to an error.
+fn with_violations<T>(result: Result<T>, hosts: &TwoHosts) -> Result<T> {
+    result.map_err(|error| anyhow!("{error:#}\n{}", hosts.violations().join("\n")))
 }
 
 /// Returns how many frames a second arrive that are sent from one host to another, both with the driver `image`, in real time. They are UDP
