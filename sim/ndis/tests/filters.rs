@@ -122,6 +122,7 @@ fn a_stack_restarts_from_below_and_pauses_from_above() {
     let _one = one_test();
     let _ = calls();
     let (sim, _, miniport) = started(&[("low", noting()), ("high", noting())]);
+    assert_eq!(miniport.adapter().filter_services(), ["low", "high"]);
     assert_eq!(calls(), ["miniport restarts", "filter restarts", "filter restarts"]);
     miniport.pause().unwrap();
     assert_eq!(calls(), ["filter pauses", "filter pauses", "miniport pauses"]);

@@ -37,6 +37,7 @@ mod shared_memory;
 mod stack_lists;
 mod task_offloads;
 mod tolerances;
+mod transitions;
 mod upper_drivers;
 mod viordma;
 mod wsk;

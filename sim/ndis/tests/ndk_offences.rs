@@ -78,6 +78,18 @@ fn incomplete_ndk_attributes_are_reported() {
             "NDK capabilities with type",
         ),
         (
+            |handle| ndk_attributes(handle, |_, capabilities| capabilities.Header.Type = 0),
+            "NDK capabilities with type 0x0, size",
+        ),
+        (
+            |handle| ndk_attributes(handle, |_, capabilities| capabilities.Header.Revision = 0),
+            "NDK capabilities with type",
+        ),
+        (
+            |handle| ndk_attributes(handle, |_, capabilities| capabilities.Header.Size = 8),
+            "NDK capabilities with type 0x80, size 8",
+        ),
+        (
             |handle| ndk_attributes(handle, |_, capabilities| capabilities.NdkInfo = std::ptr::null_mut()),
             "NDK capabilities without adapter information",
         ),

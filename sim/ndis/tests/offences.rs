@@ -402,7 +402,7 @@ fn incomplete_attributes_are_reported() {
     fn attributes(handle: usize) {
         registration_with(handle, 1, |_| {});
     }
-    let offences: [Offence; 9] = [
+    let offences: [Offence; 10] = [
         (
             |handle| _ = registration_with(handle, 1, |attributes| attributes.Header.Size = 8),
             "NdisMSetMiniportAttributes: registration attributes of 8 bytes are shorter than revision 1",
@@ -454,6 +454,13 @@ fn incomplete_attributes_are_reported() {
                 general_with(handle, |attributes| attributes.SupportedOidListLength = 6);
             },
             "NdisMSetMiniportAttributes: SupportedOidListLength is 6, or SupportedOidList is null",
+        ),
+        (
+            |handle| {
+                attributes(handle);
+                general_with(handle, |attributes| attributes.SupportedOidListLength = 0);
+            },
+            "NdisMSetMiniportAttributes: SupportedOidListLength is 0, or SupportedOidList is null",
         ),
         (
             |handle| {
