@@ -112,7 +112,9 @@ pub fn run(options: &Options) -> Result<()> {
 pub fn check() -> Result<usize> {
     let source = Source::head()?;
     let signer = Signer::new(signing::TEST)?;
-    let packages = [(Architecture::X64, false), (Architecture::X64, true), (Architecture::Arm64, false)];
+    // Both editions have the same file in cargo's folder, so that each is linked again after the other one: the first here is the last that the
+    // step `image` has built, and the next step begins with the second.
+    let packages = [(Architecture::X64, true), (Architecture::X64, false), (Architecture::Arm64, false)];
     for (architecture, is_strict) in packages {
         let mut contents = build(&source, architecture, is_strict)?;
         let unsigned = contents.clone();

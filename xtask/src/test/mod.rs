@@ -68,16 +68,22 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs all steps: the first ones, two rows of steps beside each other, and one that waits; then those that need the machine to themselves, beside
-/// one that takes what they leave of it.
+/// Runs all steps: the first ones, two rows of steps beside each other, and one that waits; then those that need the machine to themselves. One
+/// more row takes what all but the first ones leave of it.
 fn run_all() -> Result<Vec<Done>> {
     capture_folder::clear()?;
     let of = |when| STEPS.iter().filter(move |step| step.when == when);
-    let mut done: Vec<Done> = of(When::First).map(run_step).collect();
+    let mut done = Vec::new();
+    let first = Beside::begin(of(When::First).collect())?;
+    while let Some(step) = first.take_last() {
+        done.push(run_part(step));
+    }
+    done.extend(first.rest());
     // Two programs that install packages at the same time are in each other's way.
     steps::install();
-    let [beside, waiting] = [When::Beside, When::Waiting].map(|when| Beside::begin(of(when).collect()));
-    let (beside, waiting) = (beside?, waiting?);
+    let [beside, waiting, idle] =
+        [When::Beside, When::Waiting, When::Idle].map(|when| Beside::begin(of(when).collect()));
+    let (beside, waiting, idle) = (beside?, waiting?, idle?);
     for step in of(When::Main) {
         done.push(run_part(step));
         done.extend(beside.ready());
@@ -88,7 +94,6 @@ fn run_all() -> Result<Vec<Done>> {
     }
     done.extend(beside.rest());
     done.extend(waiting.rest());
-    let idle = Beside::begin(of(When::Idle).collect())?;
     done.extend(of(When::Alone).map(run_part));
     done.extend(idle.rest());
     Ok(done)

@@ -30,7 +30,7 @@ pub struct Step {
 /// When a step runs. Those of the same kind run one after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// Before all others: seconds.
+    /// Before all others, two at a time: seconds.
     First,
     /// The image and the tests that need it.
     Main,
@@ -40,7 +40,7 @@ pub enum When {
     Waiting,
     /// After these: what measures real time, and what reads files of the steps before. It has the machine to itself, but for [`When::Idle`].
     Alone,
-    /// Beside [`When::Alone`], on the processors that it leaves idle: one thread that takes minutes.
+    /// Beside all these, on the processors that they leave idle: minutes in which no time is measured.
     Idle,
 }
 
@@ -57,7 +57,7 @@ pub const STEPS: [Step; 31] = [
     Step { name: "documentation", when: When::Beside, run: documentation },
     Step { name: "licenses and dependencies", when: When::Beside, run: licenses },
     Step { name: "Windows target", when: When::Beside, run: windows_target },
-    Step { name: "tests for arm64, emulated", when: When::Beside, run: emulated_tests },
+    Step { name: "tests for arm64, emulated", when: When::Idle, run: emulated_tests },
     Step { name: "Miri", when: When::Idle, run: in_miri },
     Step { name: "data races", when: When::Beside, run: races },
     Step { name: "fuzz targets", when: When::Beside, run: fuzz_targets },
