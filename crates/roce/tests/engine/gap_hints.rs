@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use roce::{CompletionStatus, SendFlags, SendOperation};
 use roce_wire::icrc::Crc;
-use roce_wire::{AethRepr, Ext, Headers, Operation, Packet, Psn, Syndrome, Template};
+use roce_wire::{AethRepr, Ext, Headers, Operation, Packet, Syndrome, Template};
 
 use crate::threats::forger::Forger;
 use crate::two_hosts::{Memory, Options, TwoHosts, pattern};
@@ -116,6 +116,49 @@ fn a_peer_that_goes_back_gets_no_hints() {
     assert_eq!(hints, 0);
 }
 
+/// Each packet that a peer may have stored behind the missing one is sent again, but only 32 of them, and once in a round trip.
+#[test]
+fn a_flood_of_hints_repeats_at_most_32_packets_in_a_round_trip() {
+    let mut forger = Forger::new(Options::default());
+    let source = forger.hosts.sides[1].source(&vec![1; 64 * MTU]);
+    let target = forger.hosts.sides[0].shared(64 * MTU);
+    let operation = SendOperation::Write { address: target.address(0), key: target.key() };
+    let write = |forger: &mut Forger| {
+        forger.hosts.sides[1].post(1, operation, SendFlags::empty(), &[source.all()]).unwrap();
+        assert_eq!(forger.sent().len(), 64);
+    };
+    // The peer misses a packet, and has stored those behind it.
+    write(&mut forger);
+    forger.give(&forger.answer(forger.bobs.add(5), Syndrome(0x60)));
+    assert_eq!(forger.sent().len(), 2, "the missing one, and the newest");
+    forger.hosts.now = forger.hosts.now + ROUND_TRIP;
+    forger.give(&forger.answer(forger.bobs.add(63), Syndrome::ACK));
+    forger.bobs = forger.bobs.add(64);
+    write(&mut forger);
+    forger.give(&forger.answer(forger.bobs, Syndrome(0x60)));
+    let mut sent = forger.sent().len();
+    for number in 0..1000 {
+        forger.give(&hint(&forger, number % 63 + 1));
+        sent += forger.sent().len();
+    }
+    assert!((30..=34).contains(&sent), "{sent} packets for 1000 hints");
+}
+
+/// Returns a forged acknowledgement of nothing new with this gap hint.
+fn hint(forger: &Forger, distance: u16) -> Vec<u8> {
+    let headers = Headers {
+        opcode: roce_wire::Opcode::ACKNOWLEDGE,
+        solicited: false,
+        ack_req: false,
+        psn: forger.bobs.sub(1),
+        ext: Ext::Aeth(AethRepr { syndrome: Syndrome::ACK, msn: 0 }),
+    };
+    let template = Template::new(&forger.path, forger.bob()).unwrap().with_gap_hint(distance);
+    let mut slot = [0; 200];
+    let length = template.begin(Crc::table(), &mut slot, &headers, 0).unwrap().finish();
+    slot[..length].to_vec()
+}
+
 /// Nothing is sent again without a loss.
 #[test]
 fn a_hint_without_a_loss_has_no_effect() {
@@ -125,20 +168,8 @@ fn a_hint_without_a_loss_has_no_effect() {
     let operation = SendOperation::Write { address: target.address(0), key: target.key() };
     forger.hosts.sides[1].post(1, operation, SendFlags::empty(), &[source.all()]).unwrap();
     assert_eq!(forger.sent().len(), 8);
-    let headers = |psn| Headers {
-        opcode: roce_wire::Opcode::ACKNOWLEDGE,
-        solicited: false,
-        ack_req: false,
-        psn,
-        ext: Ext::Aeth(AethRepr { syndrome: Syndrome::ACK, msn: 0 }),
-    };
-    let template = Template::new(&forger.path, forger.bob()).unwrap();
-    for hint in [1, 3, 7, 8, 100] {
-        let template = template.with_gap_hint(hint);
-        let mut slot = [0; 200];
-        let psn = Psn::new(forger.bobs.value().wrapping_sub(1));
-        let length = template.begin(Crc::table(), &mut slot, &headers(psn), 0).unwrap().finish();
-        forger.give(&slot[..length]);
-        assert_eq!(forger.sent().len(), 0, "{hint}");
+    for distance in [1, 3, 7, 8, 100] {
+        forger.give(&hint(&forger, distance));
+        assert_eq!(forger.sent().len(), 0, "{distance}");
     }
 }

@@ -130,11 +130,16 @@ impl Responder {
         slot: &mut [u8],
     ) -> Result<usize, Unsent> {
         let stats = &env.stats;
+        let hinting = if self.hints.is_wanted() && self.nak_pending.is_none() {
+            Some(hinting(self, env, link))
+        } else {
+            None
+        };
+        let link = hinting.as_ref().unwrap_or(link);
         let (syndrome, sequence) = match self.nak_pending {
             // A NAK acknowledges everything before itself.
             Some((syndrome, sequence)) => (syndrome, sequence),
-            None if self.hints.is_wanted() => return transmit_hint(self, env, link, slot),
-            None if self.ack_pending => (Syndrome::ACK, self.expected.previous()),
+            None if self.ack_pending || hinting.is_some() => (Syndrome::ACK, self.expected.previous()),
             None => return Err(Unsent::Idle),
         };
         let headers = Headers {
@@ -164,30 +169,12 @@ impl Responder {
     }
 }
 
-/// Writes an acknowledgement that names a missing packet, if that is missing still.
+/// Returns `link` for an acknowledgement that names a missing packet, if that is missing still.
 #[cold]
 #[inline(never)]
-fn transmit_hint<R: RawMutex>(
-    responder: &mut Responder,
-    env: &Env<'_, R>,
-    link: &Link,
-    slot: &mut [u8],
-) -> Result<usize, Unsent> {
+fn hinting<R: RawMutex>(responder: &mut Responder, env: &Env<'_, R>, link: &Link) -> Link {
     let memory = &env.shared.stash;
     let hint = hints::take(responder, memory).unwrap_or(0);
     hints::advance(responder, memory);
-    let headers = Headers {
-        opcode: Opcode::ACKNOWLEDGE,
-        solicited: false,
-        ack_req: false,
-        psn: responder.psns.psn(responder.expected.previous()),
-        ext: Ext::Aeth(responder.aeth(Syndrome::ACK)),
-    };
-    let link = Link { template: link.template.with_gap_hint(hint) };
-    let len = build_headers(&link, env, slot, &headers)?;
-    responder.ack_pending = responder.executing | responder.hints.is_wanted();
-    responder.acknowledged = responder.expected;
-    responder.responded = true;
-    env.stats.tx_acks.inc();
-    Ok(len)
+    Link { template: link.template.with_gap_hint(hint) }
 }
