@@ -220,7 +220,7 @@ fn image_of_another_kind_is_refused_with_one_sentence() {
             smallest::changed(smallest::ENTRY, &[0xff; 4]),
             "its entry point 0xffffffff is outside of the image",
         ),
-        ("cut.sys", pe::image()[..pe::CODE_AT].to_vec(), "not a well-formed PE image"),
+        ("cut.sys", smallest::image()[..smallest::CODE_AT].to_vec(), "not a well-formed PE image"),
         ("script.sys", b"#!/bin/sh\nexit 0\n".to_vec(), "not a well-formed PE image"),
         ("empty.sys", Vec::new(), "not a well-formed PE image"),
     ];
