@@ -73,7 +73,6 @@ impl Parts<'_> {
             let copy = self.block(size_of::<NET_BUFFER>())?.cast::<NET_BUFFER>();
             let fields = buffer.read();
             copy.write(fields);
-            copy.field::<usize>(NEXT).write(0);
             if flags & USE_ORIGINAL_MDLS == 0 {
                 let mdls = self.mdls(Guest::new(fields.MdlChain), Guest::new(fields.CurrentMdl))?;
                 copy.field::<usize>(CHAIN).write(mdls[0].address());

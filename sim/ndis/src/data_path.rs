@@ -461,7 +461,6 @@ fn deliver(adapter: &Arc<Adapter>, host: &Arc<Host>, lists: &[Guest<NET_BUFFER_L
             state.received.push_back(frame);
         }
     }
-    adapter.data_path.changed.set();
     adapter.data_path.arrived.set();
     if keeps {
         let mut state = adapter.data_path.state.lock();
@@ -491,7 +490,6 @@ fn return_lists(adapter: &Adapter, host: &Host, lists: &[Guest<NET_BUFFER_LIST>]
         list.field::<[usize; INFO_LEN]>(INFO).write([STALE_INFO; INFO_LEN]);
     }
     give_back(adapter, host, adapter.filters().len() + 1, &lists, flags);
-    adapter.data_path.changed.set();
 }
 
 /// Takes a received list back from the driver at `place`. Returns the place of the driver that gets it next.

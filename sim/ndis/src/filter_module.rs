@@ -128,8 +128,8 @@ pub(crate) struct FilterModule {
     /// The requests that it has got, and the right to send it one.
     pub oids: PendingOids,
     pub oid_turn: Turn,
-    /// Number of requests of its own so far, and of those in progress.
-    own_oids: Mutex<(u32, u32)>,
+    /// Whether it has made an odd number of requests of its own so far, and the number of those in progress.
+    own_oids: Mutex<(bool, u32)>,
 }
 
 impl fmt::Display for ModuleState {
@@ -214,7 +214,7 @@ impl FilterModule {
             users: AtomicU32::new(0),
             oids: PendingOids::default(),
             oid_turn: Turn::default(),
-            own_oids: Mutex::new((0, 0)),
+            own_oids: Mutex::new((false, 0)),
         }
     }
 
@@ -265,11 +265,12 @@ impl FilterModule {
         wait_until(|| self.users.load(SeqCst) == 0);
     }
 
-    /// Begins a request of the module's own; returns how many it has made before.
-    pub fn count_oid(&self) -> u32 {
+    /// Begins a request of the module's own; returns whether it is a second one: `false` and `true` by turns.
+    pub fn begin_oid(&self) -> bool {
         let mut own = self.own_oids.lock();
-        *own = (own.0 + 1, own.1 + 1);
-        own.0 - 1
+        own.1 += 1;
+        own.0 = !own.0;
+        !own.0
     }
 
     /// Ends a request of the module's own.

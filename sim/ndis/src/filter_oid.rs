@@ -121,7 +121,7 @@ fn originate(handle: usize, path: OidPath, request: Guest<NDIS_OID_REQUEST>) -> 
         (Some(place), OidPath::Regular) => filters[place - 1].oid_turn.is_taken(),
         (None, OidPath::Regular) => adapter.miniport_oid.is_taken(),
     };
-    let is_second = module.count_oid() % 2 == 1;
+    let is_second = module.begin_oid();
     if current().irql() == Irql::PASSIVE_LEVEL && !is_busy && !is_second {
         let status = pass_down(&adapter, from, path, request);
         module.end_oid();

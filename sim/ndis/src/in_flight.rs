@@ -23,7 +23,7 @@ pub(crate) const MAX_RECEIVED: usize = 4096;
 /// The lists in flight on one adapter, and the frames it received.
 pub(crate) struct InFlight {
     pub state: Mutex<State>,
-    /// Set when a list was completed, received or returned.
+    /// Set when a send was completed.
     pub changed: Event,
     /// Set when frames were received.
     pub arrived: Event,

@@ -89,10 +89,7 @@ fn register(
     if !known {
         return Err(NDIS_STATUS_BAD_CHARACTERISTICS);
     }
-    let mut characteristics = from.read();
-    if header.Revision < three.0 {
-        characteristics.SynchronousOidRequestHandler = None;
-    }
+    let characteristics = from.read();
     let version = (characteristics.MajorNdisVersion, characteristics.MinorNdisVersion);
     if version.0 != VERSION.0 || version.1 > VERSION.1 {
         return Err(NDIS_STATUS_BAD_VERSION);
