@@ -9,7 +9,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering::SeqCst},
 };
 
-use crate::common::scripted::{Script, host, register, simulation};
+use crate::common::scripted::{Script, host, register, run, simulation};
 use ndis_sim::{Miniport, direct_oid::NdisMDirectOidRequestComplete};
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_OID_REQUEST, NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_PENDING,
@@ -22,6 +22,8 @@ const KEPT: u32 = 0xff00_0001;
 /// The handler completes those of this OID, and returns a status as well.
 const COMPLETED: u32 = 0xff00_0002;
 const PLAIN: u32 = 0xff00_0003;
+/// It claims to have written more to those of this OID than their buffer has.
+const LONG: u32 = 0xff00_0004;
 
 /// The adapter's handle, and the request that the handler keeps.
 static ADAPTER: AtomicUsize = AtomicUsize::new(0);
@@ -38,6 +40,13 @@ unsafe extern "efiapi" fn direct(_: NDIS_HANDLE, request: *mut NDIS_OID_REQUEST)
         }
         COMPLETED => {
             complete(request.addr(), NDIS_STATUS_SUCCESS);
+            NDIS_STATUS_SUCCESS
+        }
+        LONG => {
+            let request = Guest::new(request);
+            let mut whole = request.read();
+            whole.DATA.QUERY_INFORMATION.BytesWritten = 9;
+            request.write(whole);
             NDIS_STATUS_SUCCESS
         }
         _ => NDIS_STATUS_SUCCESS,
@@ -61,7 +70,7 @@ fn verdict(body: fn(&Miniport)) -> String {
     let miniport = Miniport::start(&host).expect("it starts");
     ADAPTER.store(miniport.adapter().handle, SeqCst);
     let this = miniport.clone();
-    let _ = host.spawn("test", move || body(&this)).join();
+    run(&host, "test", move || body(&this));
     if !host.is_dead() {
         let _ = miniport.halt();
     }
@@ -107,7 +116,11 @@ fn adapter_is_halted_when_no_direct_request_pends() {
 #[test]
 fn wrong_completions_of_direct_requests_are_reported() {
     type Offence = (fn(&Miniport), &'static str);
-    let offences: [Offence; 3] = [
+    let offences: [Offence; 4] = [
+        (
+            |miniport| _ = miniport.query_direct(LONG, 8),
+            "OID 0xff000004: BytesWritten is 9, but the buffer has 8 bytes",
+        ),
         (
             |miniport| _ = miniport.query_direct(COMPLETED, 0),
             "was completed, and MiniportDirectOidRequest returned 0x00000000 for it",

@@ -9,24 +9,25 @@ use std::sync::{
 };
 
 use crate::common::{
-    filter::{FilterScript, Request, register_all},
-    scripted::{Script, header, host, kept, register as register_miniport, simulation},
+    filter::{FilterScript, Request, register, register_all},
+    scripted::{Script, header, host, kept, register as register_miniport, run, simulation},
 };
 use ndis_sim::{
-    Miniport,
+    Miniport, NdisHost as _,
     direct_oid::NdisMDirectOidRequestComplete,
     filter_oid::{
-        NdisAllocateCloneOidRequest, NdisFCancelOidRequest, NdisFOidRequest, NdisFOidRequestComplete,
-        NdisFreeCloneOidRequest,
+        NdisAllocateCloneOidRequest, NdisFCancelDirectOidRequest, NdisFCancelOidRequest, NdisFOidRequest,
+        NdisFOidRequestComplete, NdisFreeCloneOidRequest,
     },
     oid::NdisMOidRequestComplete,
+    upper_drivers::NdisFDeregisterFilterDriver,
 };
 use ndk_abi::ndis::{
     NDIS_HANDLE, NDIS_OBJECT_TYPE_OID_REQUEST, NDIS_OID_REQUEST, NDIS_OID_REQUEST_QUERY, NDIS_REQUEST_TYPE,
     NDIS_SIZEOF_OID_REQUEST_REVISION_1, NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_INVALID_PARAMETER,
     NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS,
 };
-use nt_sim::{Host, Sim, guest::Guest, nt::time};
+use nt_sim::{Host, Irql, Sim, guest::Guest, nt::time};
 
 /// The OID that the miniport answers at once, the one that pends for 5 ms, and the one that it does not know.
 const QUICK: u32 = 0xff00_0001;
@@ -114,6 +115,7 @@ fn started(filters: &[(&'static str, FilterScript)]) -> (Sim, Arc<Host>, Option<
     let edit = |of: &mut ndk_abi::ndis::NDIS_MINIPORT_DRIVER_CHARACTERISTICS| {
         of.DirectOidRequestHandler = Some(direct);
         of.CancelOidRequestHandler = Some(cancel);
+        of.CancelDirectOidRequestHandler = Some(cancel);
     };
     assert_eq!(register_miniport(&host, script, edit), Some(NDIS_STATUS_SUCCESS));
     for counter in [&ASKED, &HAS, &MOST, &KEPT] {
@@ -133,7 +135,7 @@ fn verdict(filters: &[(&'static str, FilterScript)], body: fn(&Miniport)) -> Str
     let (sim, host, miniport) = started(filters);
     if let Some(miniport) = miniport {
         let this = miniport.clone();
-        let _ = host.spawn("protocol", move || body(&this)).join();
+        run(&host, "protocol", move || body(&this));
         if !host.is_dead() {
             let _ = miniport.halt();
         }
@@ -218,6 +220,11 @@ const ASKING: FilterScript = FilterScript {
         let short = own_request(QUICK);
         short.cast::<u8>().write(0);
         assert_eq!(NdisFOidRequest(handle, short), NDIS_STATUS_INVALID_PARAMETER);
+        let small = own_request(QUICK);
+        let mut whole = small.read();
+        whole.Header.Size -= 1;
+        small.write(whole);
+        assert_eq!(NdisFOidRequest(handle, small), NDIS_STATUS_INVALID_PARAMETER);
         NdisFCancelOidRequest(handle, 77);
         NDIS_STATUS_SUCCESS
     }),
@@ -314,4 +321,56 @@ fn clone_that_is_not_freed_or_freed_twice_is_reported() {
         },
         "which is no clone of this driver's",
     );
+}
+
+/// A request at `DISPATCH_LEVEL` is passed on later.
+#[test]
+fn module_makes_a_request_at_dispatch_level() {
+    let asking = FilterScript {
+        restart: Some(|handle| {
+            let me = nt_sim::current();
+            let old = me.raise(Irql::DISPATCH_LEVEL);
+            assert_eq!(NdisFOidRequest(handle, own_request(QUICK)), NDIS_STATUS_PENDING);
+            me.lower(old);
+            NDIS_STATUS_SUCCESS
+        }),
+        detach: Some(|_| assert_eq!(OWN.load(SeqCst), 2)),
+        ..ASKING
+    };
+    assert_eq!(verdict(&[("asking", asking)], |_| {}), "no violation");
+}
+
+#[test]
+fn cancellations_pass_other_modules_and_reach_the_miniport() {
+    let canceling = FilterScript {
+        restart: Some(|handle| {
+            NdisFCancelOidRequest(handle, 77);
+            assert_eq!(KEPT.swap(0, SeqCst), 77);
+            NdisFCancelDirectOidRequest(handle, 78);
+            assert_eq!(KEPT.swap(0, SeqCst), 78);
+            NDIS_STATUS_SUCCESS
+        }),
+        ..FilterScript::NONE
+    };
+    for filters in [&[("canceling", canceling)][..], &[PASSING, ANOTHER, ("canceling", canceling)][..]] {
+        assert_eq!(verdict(filters, |_| {}), "no violation");
+    }
+}
+
+#[test]
+fn module_of_a_driver_that_leaves_is_detached_after_the_requests_of_others() {
+    let _one = TEST.lock().unwrap_or_else(PoisonError::into_inner);
+    let leaving = FilterScript { detach: Some(|_| assert_eq!(HAS.load(SeqCst), 0)), ..FilterScript::NONE };
+    let (sim, host, miniport) = started(&[]);
+    let miniport = miniport.expect("it starts");
+    host.bind_filter("leaving");
+    let driver = register(&host, "leaving", leaving);
+    let asking = miniport.clone();
+    let asking = host.spawn("protocol", move || asking.query(SLOW, 8));
+    run(&host, "rest", || time::sleep(1_000_000));
+    assert_eq!(HAS.load(SeqCst), 1);
+    run(&host, "system", move || NdisFDeregisterFilterDriver(driver));
+    assert_eq!(asking.join().expect("the host lives"), Ok(vec![4, 2]));
+    let _ = miniport.halt();
+    assert_eq!(sim.verdict().to_string(), "no violation");
 }

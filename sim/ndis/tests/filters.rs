@@ -157,7 +157,11 @@ fn filter_that_is_not_bound_or_refuses_is_not_attached() {
     let refusing = FilterScript { attach: Some(|_| NDIS_STATUS_FAILURE), ..noting() };
     let failing = FilterScript { restart: Some(|_| NDIS_STATUS_FAILURE), ..noting() };
     let _ = calls();
-    let (sim, host, miniport) = started(&[("refusing", refusing), ("failing", failing)]);
+    let prepare = |host: &Arc<Host>| {
+        register(host, "not bound at the start", noting());
+        register_all(host, &[("refusing", refusing), ("failing", failing)]);
+    };
+    let (sim, host, miniport) = started_after(prepare, miniport_script());
     assert_eq!(calls(), ["miniport restarts", "filter detaches"], "the one whose restart fails");
     register(&host, "not bound", noting());
     assert_eq!(miniport.send(&[0; 60], SOON), Some(NDIS_STATUS_SUCCESS));

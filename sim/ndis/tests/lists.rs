@@ -5,14 +5,20 @@
 use std::mem::offset_of;
 
 use crate::common::{
-    lists::list,
+    lists::{buffer_pool, list, mdl},
     scripted::{Script, in_initialize, verdict, verdict_while_running},
 };
 use ndis_sim::{Miniport, clones, data_path, nbl};
 use ndk_abi::ndis::{NET_BUFFER, NET_BUFFER_LIST};
 use nt_sim::{current, guest::Guest};
 
+/// Of a NET_BUFFER.
+const NEXT: usize = offset_of!(NET_BUFFER, Next);
 const PARENT: usize = offset_of!(NET_BUFFER_LIST, ParentNetBufferList);
+const TAG: u32 = u32::from_le_bytes(*b"tset");
+const INFO: usize = offset_of!(NET_BUFFER_LIST, NetBufferListInfo);
+/// Entries of NetBufferListInfo.
+const INFO_LEN: usize = 27;
 const FIRST: usize = offset_of!(NET_BUFFER_LIST, FirstNetBuffer);
 
 fn first_buffer(list: Guest<NET_BUFFER_LIST>) -> Guest<NET_BUFFER> {
@@ -55,6 +61,38 @@ fn clone_describes_the_data_of_its_original() {
         verdict.contains("NdisFreeCloneNetBufferList of") && verdict.contains("which is no clone"),
         "{verdict}"
     );
+}
+
+#[test]
+fn clone_of_a_list_of_several_frames_has_all_of_them_and_is_freed_whole() {
+    let body = |handle| {
+        let original = list(handle);
+        let second = nbl::NdisAllocateNetBuffer(buffer_pool(handle, TAG), mdl(handle, 60), 0, 60);
+        first_buffer(original).field::<usize>(NEXT).write(second.address());
+        let blocks = || current().host().memory.pool.blocks().len();
+        let before = blocks();
+        let clone = clones::NdisAllocateCloneNetBufferList(original, 0, 0, 0);
+        let next = Guest::new(first_buffer(clone).read().Next);
+        assert!(next.read().Next.is_null());
+        for (copy, of) in [(first_buffer(clone), first_buffer(original)), (next, second)] {
+            let data = |buffer| nbl::NdisGetDataBuffer(buffer, 60, Guest::null(), 1, 0);
+            assert_eq!(data(copy), data(of));
+            assert_ne!(copy, of);
+        }
+        let info: [usize; INFO_LEN] = std::array::from_fn(|at| at + 1);
+        for copy in [clones::NdisCopySendNetBufferListInfo, clones::NdisCopyReceiveNetBufferListInfo] {
+            original.field(INFO).write(info);
+            clone.field(INFO).write([0_usize; INFO_LEN]);
+            copy(clone, original);
+            assert_eq!(clone.field::<[usize; INFO_LEN]>(INFO).read(), info);
+        }
+        clones::NdisFreeCloneNetBufferList(clone, 0);
+        assert_eq!(blocks(), before);
+        first_buffer(original).field::<usize>(NEXT).write(0);
+        nbl::NdisFreeNetBuffer(second);
+    };
+    let verdict = verdict(in_initialize(body));
+    assert!(!verdict.contains("panicked"), "{verdict}");
 }
 
 /// A list that the miniport indicates is the stack's until it is returned (windows-driver-docs: network/indicating-received-data).

@@ -13,6 +13,7 @@ mod direct_oids;
 mod driver_offences;
 mod driver_services;
 mod filter_events;
+mod filter_lists;
 mod filter_offences;
 mod filter_oids;
 mod filter_statuses;

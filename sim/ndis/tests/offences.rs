@@ -5,7 +5,7 @@
 use std::{ffi::c_void, time::Duration};
 
 use crate::common::device::{registers, run_device};
-use crate::common::lists::{list, list_pool, mdl, pool_with};
+use crate::common::lists::{buffer_pool, list, list_pool, mdl, pool_with};
 use crate::common::scripted::{
     Offence, Script, assert_all_reported, assert_reported, general_with, header, in_initialize,
     interrupt_with, kept, registration_with, verdict, verdict_while_running,
@@ -16,10 +16,9 @@ use ndk_abi::{
         LOCK_STATE_EX, NDIS_CONFIGURATION_OBJECT, NDIS_HANDLE, NDIS_MEDIA_CONNECT_STATE,
         NDIS_OBJECT_TYPE_DEFAULT, NDIS_OBJECT_TYPE_SG_DMA_DESCRIPTION, NDIS_OBJECT_TYPE_STATUS_INDICATION,
         NDIS_OID_REQUEST, NDIS_SG_DMA_64_BIT_ADDRESS, NDIS_SG_DMA_DESCRIPTION,
-        NDIS_SIZEOF_NET_BUFFER_POOL_PARAMETERS_REVISION_1, NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1,
-        NDIS_SIZEOF_STATUS_INDICATION_REVISION_1, NDIS_STATUS, NDIS_STATUS_FAILURE, NDIS_STATUS_INDICATION,
-        NDIS_STATUS_LINK_STATE, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS, NDIS_TIMER_CHARACTERISTICS,
-        NET_BUFFER, NET_BUFFER_LIST, NET_BUFFER_POOL_PARAMETERS,
+        NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1, NDIS_SIZEOF_STATUS_INDICATION_REVISION_1, NDIS_STATUS,
+        NDIS_STATUS_FAILURE, NDIS_STATUS_INDICATION, NDIS_STATUS_LINK_STATE, NDIS_STATUS_PENDING,
+        NDIS_STATUS_SUCCESS, NDIS_TIMER_CHARACTERISTICS, NET_BUFFER, NET_BUFFER_LIST,
     },
     nt::{DEVICE_OBJECT, LARGE_INTEGER, SCATTER_GATHER_LIST},
 };
@@ -106,14 +105,6 @@ fn misuse_of_locks_is_reported() {
             "NdisReleaseRWLock of a lock that is not held",
         ),
     ]);
-}
-
-fn buffer_pool(handle: usize, tag: u32) -> usize {
-    let mut parameters = NET_BUFFER_POOL_PARAMETERS::zeroed();
-    parameters.Header =
-        header(NDIS_OBJECT_TYPE_DEFAULT, 1, NDIS_SIZEOF_NET_BUFFER_POOL_PARAMETERS_REVISION_1);
-    parameters.PoolTag = tag;
-    nbl::NdisAllocateNetBufferPool(handle, kept(parameters))
 }
 
 fn buffer(list: Guest<NET_BUFFER_LIST>) -> Guest<NET_BUFFER> {

@@ -4,9 +4,10 @@
 
 use std::ffi::c_void;
 
-use crate::common::scripted::{Script, header, in_initialize, kept, verdict};
+use crate::common::scripted::{Script, header, in_initialize, kept, register, simulation, verdict};
+use device_sim::NicOptions;
 use ndis_sim::{
-    dma,
+    Miniport, NdisHost as _, dma,
     shared_memory::{NdisAllocateSharedMemory, NdisFreeSharedMemory},
 };
 use ndk_abi::{
@@ -15,9 +16,14 @@ use ndk_abi::{
         NDIS_SG_DMA_DESCRIPTION, NDIS_SIZEOF_SG_DMA_DESCRIPTION_REVISION_1, NDIS_STATUS,
         NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS,
     },
-    nt::{DEVICE_OBJECT, SCATTER_GATHER_LIST},
+    nt::{DEVICE_OBJECT, KTIMER, SCATTER_GATHER_LIST, TIMER_TYPE},
 };
-use nt_sim::{current, guest::Guest};
+use nt_sim::{
+    current,
+    guest::Guest,
+    host::HostOptions,
+    nt::timer::{KeInitializeTimerEx, KeSetTimer},
+};
 
 unsafe extern "efiapi" fn process(
     _: *mut DEVICE_OBJECT,
@@ -92,6 +98,26 @@ fn allocation_is_refused_as_documented() {
     assert_eq!(verdict(in_initialize(body)), "no violation");
 }
 
+/// Freed memory can be allocated again: this is more than the host has.
+#[test]
+fn memory_is_free_for_others_after_the_driver_has_freed_it() {
+    let body = |adapter| {
+        with_dma(adapter, || {
+            for _ in 0..16 {
+                let (status, allocation) = allocate(adapter, parameters(8 << 20, Guest::null(), 0));
+                assert_eq!(status, NDIS_STATUS_SUCCESS);
+                NdisFreeSharedMemory(adapter, allocation);
+            }
+        });
+    };
+    let mut sim = simulation();
+    let host = sim.add_host(HostOptions { memory: 64 << 20, ..HostOptions::new("host") });
+    host.plug(NicOptions::new([2, 0, 0, 0, 0, 1]));
+    assert_eq!(register(&host, in_initialize(body), |_| {}), Some(NDIS_STATUS_SUCCESS));
+    let _ = Miniport::start(&host).expect("it starts").halt();
+    assert_eq!(sim.verdict().to_string(), "no violation");
+}
+
 #[track_caller]
 fn assert_reported(body: fn(usize), expected: &str) {
     let verdict = verdict(Script { ..in_initialize(body) });
@@ -123,6 +149,19 @@ fn misuse_of_shared_memory_is_reported() {
             });
         },
         "returned without releasing: NdisAllocateSharedMemory",
+    );
+    assert_reported(
+        |adapter| {
+            with_dma(adapter, || {
+                let given = parameters(256, Guest::null(), 0);
+                let (_, allocation) = allocate(adapter, given);
+                let timer: Guest<KTIMER> = Guest::from_address(given.field::<usize>(0x28).read());
+                KeInitializeTimerEx(timer, TIMER_TYPE::NotificationTimer);
+                KeSetTimer(timer, -10_000_000, Guest::null());
+                NdisFreeSharedMemory(adapter, allocation);
+            });
+        },
+        "freed memory contains a timer that is set; call KeCancelTimer first",
     );
     assert_reported(
         |adapter| {

@@ -4,7 +4,10 @@
 
 use std::{
     mem::offset_of,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
     time::Duration,
 };
 
@@ -157,6 +160,8 @@ fn frames_of_one_list_are_sent_together() {
 fn sends_without_memory_are_completed_and_leave_none() {
     let _one = one_test();
     let (sim, host, miniport) = started(complete);
+    let blocks = || host.memory.pool.blocks().len();
+    let before = blocks();
     for nth in 0..8 {
         host.low_resources.fail_nth(nth);
         let ids = miniport.send_chain(&[vec![0; 60], vec![0; 60]], 0);
@@ -167,6 +172,7 @@ fn sends_without_memory_are_completed_and_leave_none() {
     host.low_resources.fail_nth(0);
     let id = miniport.send_list(&[vec![0; 60]], 0, 0);
     assert_eq!(miniport.send_status(id, LONG), Some(NDIS_STATUS_RESOURCES));
+    assert_eq!(blocks(), before);
     finish(&sim, &miniport);
 }
 
@@ -271,4 +277,54 @@ fn handler_of_received_frames_ends_with_the_adapter() {
     assert_eq!(Arc::strong_count(&token), 2);
     finish(&sim, &miniport);
     assert_eq!(Arc::strong_count(&token), 1);
+}
+
+/// Whether a call of the miniport that takes a while has returned.
+static RETURNED_FROM: AtomicBool = AtomicBool::new(false);
+
+fn take_a_while() {
+    nt_sim::nt::time::sleep(5_000_000);
+    RETURNED_FROM.store(true, SeqCst);
+}
+
+/// Runs `call`, which takes a while in the miniport, and meanwhile `change`, which has to wait for it.
+fn change_waits_for(miniport: &Miniport, call: fn(&Miniport), change: fn(&Miniport)) {
+    RETURNED_FROM.store(false, SeqCst);
+    let (calling, host) = (miniport.clone(), miniport.host().clone());
+    let calling = host.spawn("stack", move || call(&calling));
+    host.spawn("rest", || nt_sim::nt::time::sleep(1_000_000)).join().expect("the host lives");
+    assert!(!RETURNED_FROM.load(SeqCst));
+    change(miniport);
+    assert!(RETURNED_FROM.load(SeqCst));
+    calling.join().expect("the host lives");
+}
+
+#[test]
+fn pause_and_halt_wait_for_calls_of_the_stack() {
+    /// The ID of the sends that were canceled.
+    static CANCELED: AtomicUsize = AtomicUsize::new(0);
+    unsafe extern "efiapi" fn cancel(_: ndk_abi::ndis::NDIS_HANDLE, id: *mut std::ffi::c_void) {
+        CANCELED.store(id.addr(), SeqCst);
+        take_a_while();
+    }
+    let _one = one_test();
+    let mut sim = simulation();
+    let host = host(&mut sim);
+    let send = |handle, lists| {
+        complete(handle, lists);
+        take_a_while();
+    };
+    let halt = |_| assert!(RETURNED_FROM.load(SeqCst));
+    let script = Script { send: Some(send), halt: Some(halt), ..Script::default() };
+    let edit = |of: &mut ndk_abi::ndis::NDIS_MINIPORT_DRIVER_CHARACTERISTICS| {
+        of.CancelSendHandler = Some(cancel);
+    };
+    assert_eq!(register(&host, script, edit), Some(NDIS_STATUS_SUCCESS));
+    let miniport = Miniport::start(&host).expect("it starts");
+    let sends = |miniport: &Miniport| _ = miniport.send(&[0; 60], LONG);
+    change_waits_for(&miniport, sends, |miniport| miniport.pause().expect("the host lives"));
+    let cancels = |miniport: &Miniport| miniport.cancel_sends(7);
+    change_waits_for(&miniport, cancels, |miniport| miniport.halt().expect("the host lives"));
+    assert_eq!(CANCELED.load(SeqCst), 7);
+    assert_eq!(sim.verdict().to_string(), "no violation");
 }

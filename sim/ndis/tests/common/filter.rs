@@ -26,6 +26,8 @@ pub type Request = Guest<NDIS_OID_REQUEST>;
 /// The actions of the filter in its handlers, with the handle of a module, instead of the minimum.
 #[derive(Clone, Copy, Default)]
 pub struct FilterScript {
+    /// Gets the parameters of FilterAttach.
+    pub parameters: Option<fn(Guest<u8>)>,
     /// Instead of NdisFSetAttributes.
     pub attach: Option<fn(usize) -> NDIS_STATUS>,
     pub restart: Option<fn(usize) -> NDIS_STATUS>,
@@ -54,6 +56,7 @@ pub struct FilterScript {
 impl FilterScript {
     /// A filter that lets everything pass.
     pub const NONE: Self = Self {
+        parameters: None,
         attach: None,
         restart: None,
         pause: None,
@@ -88,9 +91,16 @@ pub fn set_attributes(handle: usize, context: usize) -> NDIS_STATUS {
     filter_stack::NdisFSetAttributes(handle, context, attributes.cast())
 }
 
-unsafe extern "efiapi" fn attach(handle: NDIS_HANDLE, driver: NDIS_HANDLE, _: *mut c_void) -> NDIS_STATUS {
+unsafe extern "efiapi" fn attach(
+    handle: NDIS_HANDLE,
+    driver: NDIS_HANDLE,
+    parameters: *mut c_void,
+) -> NDIS_STATUS {
     // SAFETY: the script that `register` passed, never freed.
     let script = unsafe { *driver.cast::<FilterScript>() };
+    if let Some(see) = script.parameters {
+        see(Guest::new(parameters.cast()));
+    }
     if let Some(attach) = script.attach {
         return attach(handle.addr());
     }
@@ -237,6 +247,14 @@ unsafe extern "efiapi" fn direct_complete(
     filter_oid::NdisFDirectOidRequestComplete(module.handle, request, status);
 }
 
+unsafe extern "efiapi" fn cancel_oid(context: NDIS_HANDLE, id: *mut c_void) {
+    filter_oid::NdisFCancelOidRequest(module(context).handle, id.addr());
+}
+
+unsafe extern "efiapi" fn cancel_direct(context: NDIS_HANDLE, id: *mut c_void) {
+    filter_oid::NdisFCancelDirectOidRequest(module(context).handle, id.addr());
+}
+
 unsafe extern "efiapi" fn device_event(context: NDIS_HANDLE, event: *mut NET_DEVICE_PNP_EVENT) {
     let module = module(context);
     match module.script.device_event {
@@ -303,6 +321,8 @@ pub fn register_with(host: &Arc<Host>, service: &'static str, script: FilterScri
         (0xc0, status as *const () as usize),
         (0xc8, direct_oid as *const () as usize),
         (0xd0, direct_complete as *const () as usize),
+        (0xa8, cancel_oid as *const () as usize),
+        (0xd8, cancel_direct as *const () as usize),
     ];
     let entry = move || {
         let from = characteristics(service, &handlers[..count.min(handlers.len())]);

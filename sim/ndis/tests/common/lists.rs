@@ -5,8 +5,9 @@
 use ndis_sim::nbl;
 use ndk_abi::{
     ndis::{
-        NDIS_OBJECT_TYPE_DEFAULT, NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1, NET_BUFFER,
-        NET_BUFFER_LIST, NET_BUFFER_LIST_POOL_PARAMETERS,
+        NDIS_OBJECT_TYPE_DEFAULT, NDIS_SIZEOF_NET_BUFFER_LIST_POOL_PARAMETERS_REVISION_1,
+        NDIS_SIZEOF_NET_BUFFER_POOL_PARAMETERS_REVISION_1, NET_BUFFER, NET_BUFFER_LIST,
+        NET_BUFFER_LIST_POOL_PARAMETERS, NET_BUFFER_POOL_PARAMETERS,
     },
     nt::{MDL, POOL_FLAG_NON_PAGED},
 };
@@ -29,6 +30,15 @@ pub fn pool_with(handle: usize, edit: fn(&mut NET_BUFFER_LIST_POOL_PARAMETERS)) 
 
 pub fn list_pool(handle: usize) -> usize {
     pool_with(handle, |_| {})
+}
+
+/// Returns a pool of NET_BUFFERs.
+pub fn buffer_pool(handle: usize, tag: u32) -> usize {
+    let mut parameters = NET_BUFFER_POOL_PARAMETERS::zeroed();
+    parameters.Header =
+        header(NDIS_OBJECT_TYPE_DEFAULT, 1, NDIS_SIZEOF_NET_BUFFER_POOL_PARAMETERS_REVISION_1);
+    parameters.PoolTag = tag;
+    nbl::NdisAllocateNetBufferPool(handle, kept(parameters))
 }
 
 pub fn mdl(handle: usize, length: u32) -> Guest<MDL> {

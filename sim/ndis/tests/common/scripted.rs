@@ -352,6 +352,13 @@ pub fn verdict(script: Script) -> String {
     verdict_while_running(script, |_| {})
 }
 
+/// Runs `body` on a thread of the host, which it may kill; otherwise the thread ends.
+#[track_caller]
+pub fn run(host: &Arc<Host>, name: &str, body: impl FnOnce() + Send + 'static) {
+    let ended = host.spawn(name, body).join();
+    assert!(ended.is_ok() || host.is_dead(), "{ended:?}");
+}
+
 /// Returns the [`verdict`] of a script; `body` runs while the adapter does, on a thread of the host.
 pub fn verdict_while_running(script: Script, body: fn(&Miniport)) -> String {
     let mut sim = simulation();
@@ -359,10 +366,10 @@ pub fn verdict_while_running(script: Script, body: fn(&Miniport)) -> String {
     assert_eq!(register(&host, script, |_| {}), Some(NDIS_STATUS_SUCCESS), "{}", sim.verdict());
     if let Ok(miniport) = Miniport::start(&host) {
         let running = miniport.clone();
-        let _ = host.spawn("caller", move || body(&running)).join();
+        run(&host, "caller", move || body(&running));
         if script.oid.is_some() || script.answer.is_some() {
             let asking = miniport.clone();
-            let _ = host.spawn("OID", move || asking.query(0x0001_0101, 4)).join();
+            run(&host, "OID", move || _ = asking.query(0x0001_0101, 4));
         }
         if !host.is_dead() {
             let _ = miniport.halt();
