@@ -12,22 +12,28 @@ use core::ptr::NonNull;
 use crate::error::AllocError;
 use crate::limits::MAX_ALIGNMENT;
 use crate::ref_count::RefCount;
+use crate::slab::{self, Chunk, Reserved};
 
 /// `Arc` with fallible allocation: an atomically counted, shared reference to a value on the heap.
 ///
 /// There are no weak references.
 pub struct Arc<T> {
-    shared: NonNull<Shared<T>>,
+    /// In a [`Shared`], with the provenance of the whole.
+    value: NonNull<T>,
     owns: PhantomData<Shared<T>>,
 }
 
-struct Shared<T> {
+/// In this order, so that a slot of a slab begins with what each reference uses.
+#[repr(C)]
+pub(crate) struct Shared<T> {
     count: RefCount,
+    /// The chunk of a slab that has this memory; `None` if it was allocated for itself.
+    chunk: Option<NonNull<Chunk>>,
     value: T,
 }
 
 // SAFETY: an `Arc` gives `&T` on its thread (`T: Sync`), and the last one drops the `T` there (`T: Send`);
-// the count is atomic.
+// the count is atomic, and so is what it uses of a chunk.
 unsafe impl<T: Send + Sync> Send for Arc<T> {}
 // SAFETY: as above; a shared `Arc` can be cloned.
 unsafe impl<T: Send + Sync> Sync for Arc<T> {}
@@ -60,8 +66,18 @@ impl<T> Arc<T> {
             return Err(AllocError);
         };
         // SAFETY: the memory is a fresh allocation of this layout.
-        unsafe { shared.write(Shared { count: RefCount::one(), value: make() }) };
-        Ok(Self { shared, owns: PhantomData })
+        unsafe { shared.write(Shared { count: RefCount::one(), chunk: None, value: make() }) };
+        Ok(Self::of(shared))
+    }
+
+    /// Stores the value of `make` in memory of a [`Slab`](crate::Slab), in place as [`Arc::try_new_with`] does.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "a call of its own would copy a large value once more")]
+    pub fn new_at(reserved: Reserved<T>, make: impl FnOnce() -> T) -> Self {
+        let (shared, chunk) = reserved.into_parts();
+        // SAFETY: the slot has the size and alignment of a `Shared`, and is this thread's only.
+        unsafe { shared.write(Shared { count: RefCount::one(), chunk: Some(chunk), value: make() }) };
+        Self::of(shared)
     }
 
     /// Returns the value for writing, if this is the only reference to it.
@@ -71,14 +87,14 @@ impl<T> Arc<T> {
             return None;
         }
         // SAFETY: there is no other reference, and none can be made of this one while it is borrowed.
-        Some(unsafe { &mut (*this.shared.as_ptr()).value })
+        Some(unsafe { this.value.as_mut() })
     }
 
     /// Returns whether both are references to the same value.
     #[inline]
     #[must_use]
     pub fn ptr_eq(this: &Self, other: &Self) -> bool {
-        this.shared == other.shared
+        this.value == other.value
     }
 
     /// Turns the reference into a pointer to the value. The reference stays counted until
@@ -94,8 +110,7 @@ impl<T> Arc<T> {
     #[inline]
     #[must_use]
     pub fn as_ptr(this: &Self) -> *const T {
-        // SAFETY: the pointer is to a live `Shared`; only the address of its field is taken.
-        unsafe { &raw const (*this.shared.as_ptr()).value }
+        this.value.as_ptr()
     }
 
     /// Takes back a reference from [`Arc::into_raw`].
@@ -103,15 +118,10 @@ impl<T> Arc<T> {
     /// # Safety
     /// `value` is from [`Arc::into_raw`], and each such pointer is taken back at most once.
     #[must_use]
-    #[allow(clippy::cast_ptr_alignment, reason = "it was a `Shared` before `into_raw`")]
     pub unsafe fn from_raw(value: *const T) -> Self {
-        let offset = core::mem::offset_of!(Shared<T>, value);
-        // SAFETY: by the caller, `value` is the field of a `Shared`, so that its start lies before it in
-        // the same allocation.
-        let shared = unsafe { value.byte_sub(offset) }.cast::<Shared<T>>().cast_mut();
-        // SAFETY: the start of an allocation is not null.
-        let shared = unsafe { NonNull::new_unchecked(shared) };
-        Self { shared, owns: PhantomData }
+        // SAFETY: by the caller, it is the pointer of a reference, which is not null.
+        let value = unsafe { NonNull::new_unchecked(value.cast_mut()) };
+        Self { value, owns: PhantomData }
     }
 
     /// Returns the number of references at some moment during the call.
@@ -120,10 +130,28 @@ impl<T> Arc<T> {
         this.shared().count.get()
     }
 
+    /// Returns the reference that is counted as the first.
+    #[inline]
+    fn of(shared: NonNull<Shared<T>>) -> Self {
+        // SAFETY: the pointer is to a live `Shared`; only the address of its field is taken.
+        let value = unsafe { &raw mut (*shared.as_ptr()).value };
+        // SAFETY: a field of an object is not at address zero.
+        let value = unsafe { NonNull::new_unchecked(value) };
+        Self { value, owns: PhantomData }
+    }
+
+    /// Returns where the value is shared.
+    #[inline]
+    #[allow(clippy::cast_ptr_alignment, reason = "the value is in a `Shared`")]
+    fn place(&self) -> NonNull<Shared<T>> {
+        // SAFETY: the value is the field of a `Shared`, so that its start lies before it in the same allocation.
+        unsafe { self.value.byte_sub(core::mem::offset_of!(Shared<T>, value)) }.cast()
+    }
+
     #[inline]
     fn shared(&self) -> &Shared<T> {
         // SAFETY: as long as this reference is counted, the memory lives and there is no `&mut` to it.
-        unsafe { self.shared.as_ref() }
+        unsafe { self.place().as_ref() }
     }
 }
 
@@ -131,7 +159,7 @@ impl<T> Clone for Arc<T> {
     #[inline]
     fn clone(&self) -> Self {
         self.shared().count.acquire();
-        Self { shared: self.shared, owns: PhantomData }
+        Self { value: self.value, owns: PhantomData }
     }
 }
 
@@ -141,11 +169,11 @@ impl<T> Drop for Arc<T> {
         if !self.shared().count.release() {
             return;
         }
-        let shared = self.shared.as_ptr();
+        let (place, chunk) = (self.place(), self.shared().chunk);
         // SAFETY: this was the last reference, so no other access is possible, and the value is dropped once.
-        unsafe { shared.drop_in_place() };
-        // SAFETY: allocated by `try_new_with` with this layout; not used afterwards.
-        unsafe { alloc::alloc::dealloc(shared.cast(), Layout::new::<Shared<T>>()) };
+        unsafe { place.drop_in_place() };
+        // SAFETY: the memory has this layout and is of this chunk, or was allocated by `try_new_with`; not used afterwards.
+        unsafe { slab::free_memory(place.cast(), chunk, Layout::new::<Shared<T>>()) };
     }
 }
 
@@ -154,7 +182,8 @@ impl<T> Deref for Arc<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        &self.shared().value
+        // SAFETY: as long as this reference is counted, the value lives and there is no `&mut` to it.
+        unsafe { self.value.as_ref() }
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Heap types whose allocation can fail: `Arc`, `Box`, `Vec` and a first-in, first-out queue.
+//! Heap types whose allocation can fail: `Arc`, `Box`, `Vec`, a first-in, first-out queue, and contiguous memory for values of an `Arc`.
 //!
 //! `alloc` aborts when memory runs out, which is a bug check in a kernel. Every function here that allocates
 //! returns a [`Result`]; the functions that only use memory reserved earlier say so. Where a caller keeps
@@ -24,6 +24,7 @@ mod error;
 mod fifo;
 mod limits;
 mod ref_count;
+mod slab;
 pub mod vec;
 mod word;
 
@@ -33,4 +34,5 @@ pub use bytes::AliasableBytes;
 pub use error::AllocError;
 pub use fifo::Fifo;
 pub use ref_count::RefCount;
+pub use slab::{RequestLargePages, Reserved, Slab};
 pub use word::Word;

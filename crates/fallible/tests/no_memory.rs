@@ -10,13 +10,17 @@ use std::{
     rc::Rc,
 };
 
-use fallible::{AliasableBox, AliasableBytes, AllocError, Arc, Fifo, Slot, try_box, try_box_or_return, vec};
+use fallible::{
+    AliasableBox, AliasableBytes, AllocError, Arc, Fifo, Slab, Slot, try_box, try_box_or_return, vec,
+};
 
 /// The system's allocator, except while the calling thread is [`without_memory`].
 struct Memory;
 
 thread_local! {
     static IS_EXHAUSTED: Cell<bool> = const { Cell::new(false) };
+    /// Bytes of the longest block that can be allocated.
+    static LONGEST: Cell<usize> = const { Cell::new(usize::MAX) };
     /// Blocks that the thread has allocated and not freed.
     static BLOCKS: Cell<isize> = const { Cell::new(0) };
 }
@@ -24,7 +28,7 @@ thread_local! {
 // SAFETY: the system's allocator, or null, which stands for a failure.
 unsafe impl GlobalAlloc for Memory {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if IS_EXHAUSTED.get() {
+        if IS_EXHAUSTED.get() || layout.size() > LONGEST.get() {
             return ptr::null_mut();
         }
         BLOCKS.set(BLOCKS.get() + 1);
@@ -70,6 +74,46 @@ fn no_value_is_made_without_memory_for_it() {
     assert_eq!(made.err(), Some(AllocError));
     assert!(without_memory(|| Slot::<u64>::try_new().is_err()));
     assert_eq!(without_memory(|| AliasableBytes::try_new(1)).err(), Some(AllocError));
+}
+
+#[test]
+fn a_slab_without_memory_for_a_chunk_takes_memory_for_one_value() {
+    let blocks = || BLOCKS.get();
+    let mut slab = Slab::new();
+    assert_eq!(without_memory(|| slab.reserve()).err(), Some(AllocError));
+    let mut values: Vec<Arc<[u64; 256]>> = Vec::with_capacity(40);
+    while values.len() < 20 {
+        values.push(Arc::new_at(slab.reserve().unwrap(), || [7; 256]));
+    }
+    // In the free slots of the last chunk, and two more.
+    LONGEST.set(4096);
+    let before = blocks();
+    while blocks() < before + 2 {
+        values.push(Arc::new_at(slab.reserve().unwrap(), || [7; 256]));
+    }
+    LONGEST.set(usize::MAX);
+    assert!(values.len() < 40 && values.iter().all(|value| **value == [7; 256]));
+    assert!(without_memory(|| slab.reserve()).is_err(), "chunks of one value are full");
+}
+
+#[test]
+fn memory_of_a_slab_is_freed_with_the_last_value_or_the_slab() {
+    let before = BLOCKS.get();
+    for values_first in [true, false] {
+        let mut slab = Slab::new();
+        let values = [1, 2, 3].map(|value: u64| Arc::new_at(slab.reserve().unwrap(), || value));
+        assert_eq!(BLOCKS.get(), before + 3);
+        if values_first {
+            drop(values);
+            assert_eq!(BLOCKS.get(), before + 3, "kept for others");
+            drop(slab);
+        } else {
+            drop(slab);
+            assert_eq!(BLOCKS.get(), before + 3);
+            drop(values);
+        }
+        assert_eq!(BLOCKS.get(), before);
+    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Bytes that objects allocate, by their parameters. Not included are what each object of a type allocates, less than a page and of
-//! a queue pair less than two, and tables of the engine, which grow by doubling.
+//! a queue pair less than two, and tables of the engine, which grow by doubling, as the memory of queue pairs does by a half and up to 64
+//! at once.
 
 use crate::cq;
 use crate::recv_queue::RecvQueue;

@@ -63,6 +63,7 @@ impl Device {
         let link = Link::open(address, interface.transpose()?, settings, capture)?;
         let config = config(address, &link);
         let engine: EngineArc<Engine<Lock>> = Engine::try_new(config)?;
+        engine.use_large_pages(sys::request_large_pages);
         engine.connections().set_addresses(&[address]).map_err(|_| Error::OutOfMemory)?;
         let adapter = Arc::new(Adapter::new(engine, link)?);
         let thread = Mutex::new(Some(progress::start(Arc::clone(&adapter))?));

@@ -46,7 +46,7 @@ use crate::shared::EngineShared;
 use crate::stats::{Counter, Stats};
 use crate::transport::responder::gaps::stash::StashMemory;
 use connections::Connections;
-use fallible::Arc;
+use fallible::{Arc, RequestLargePages, Slab};
 use queue_pairs::QueuePairs;
 
 /// Numbers of objects of an engine that were created and not destroyed.
@@ -97,6 +97,7 @@ impl<R: RawMutex> Engine<R> {
             // First: it takes from `random`, which moves below.
             connections: Connections::new(&config, &mut random),
             qps: QueuePairs {
+                memory: const { Mutex::new(Slab::new()) },
                 shared: EngineShared {
                     config,
                     regions,
@@ -114,6 +115,12 @@ impl<R: RawMutex> Engine<R> {
             next_pd: AtomicU32::new(1),
             next_id: AtomicU64::new(1),
         })?)
+    }
+
+    /// Has `request` called for memory of queue pairs that is of a large page's size and alignment, from now on. Otherwise that memory
+    /// is as all other.
+    pub fn use_large_pages(&self, request: RequestLargePages) {
+        self.qps.memory.lock().use_large_pages(request);
     }
 
     /// Returns the configuration.

@@ -15,13 +15,15 @@ use crate::shared::EngineShared;
 use crate::time::Instant;
 use crate::transport::env::{Batch, Env};
 use crate::transport::rc_transport::RcTransport;
-use fallible::Arc;
+use fallible::{Arc, Reserved, Slab};
 use roce_wire::Qpn;
 
 /// The queue pairs of an engine, the shards that they belong to, and the state that they share. Knows nothing of connection
 /// management.
 pub(super) struct QueuePairs<R: RawMutex> {
     pub(super) shared: EngineShared<R>,
+    /// Memory of queue pairs.
+    pub(super) memory: Mutex<R, Slab<Qp<R>>>,
     /// By number.
     pub(super) table: ObjectTable<Qp<R>, R>,
     pub(super) shards: Shards<R>,
@@ -61,8 +63,9 @@ impl<R: RawMutex> QueuePairs<R> {
         self.shards.reserve_for(vacant.index())?;
         // Until packets arrive, whose shard it then becomes: spread evenly.
         let shard = vacant.index().checked_rem(self.shards.count()).unwrap_or(0);
-        let mut qp =
-            Self::allocate(spec, (Qpn::new(vacant.code()), vacant.index()), shard, self.shared.config.relax)?;
+        let number = (Qpn::new(vacant.code()), vacant.index());
+        let reserved = self.memory.lock().reserve()?;
+        let mut qp = Self::build(reserved, spec, number, shard, self.shared.config.relax);
         if let Some(qp) = Arc::get_mut(&mut qp) {
             qp.transport.get_mut().initialize(spec, &self.shared.config)?;
         }
@@ -70,15 +73,16 @@ impl<R: RawMutex> QueuePairs<R> {
         Ok(qp)
     }
 
-    /// Allocates a queue pair in state Reset, in place.
+    /// Builds a queue pair in state Reset, in place.
     #[inline(never)]
-    fn allocate(
+    fn build(
+        reserved: Reserved<Qp<R>>,
         spec: &QpSpec<R>,
         (qpn, index): (Qpn, u32),
         shard: u32,
         relax: fn(),
-    ) -> Result<Arc<Qp<R>>, CreateError> {
-        Ok(Arc::try_new_with(|| Qp {
+    ) -> Arc<Qp<R>> {
+        Arc::new_at(reserved, || Qp {
             attributes: QpAttributes {
                 qpn,
                 index,
@@ -93,7 +97,7 @@ impl<R: RawMutex> QueuePairs<R> {
             ready: AtomicBool::new(false),
             shard: AtomicU32::new(shard),
             transport: const { Mutex::new(RcTransport::RESET) },
-        })?)
+        })
     }
 
     /// Flushes a queue pair, aborts its connection, and frees its number. Spins until no packet is being processed for it.
@@ -109,6 +113,8 @@ impl<R: RawMutex> QueuePairs<R> {
             }
         }
         self.table.remove(qp.attributes.qpn.value());
+        // Chunks of queue pairs that were destroyed before: the caller still has this one.
+        self.memory.lock().trim();
     }
 
     /// Flushes every request of both queues: the queue pair enters the error state and its connection is aborted.

@@ -4,6 +4,7 @@
 
 use core::ffi::CStr;
 use core::net::IpAddr;
+use core::ptr::NonNull;
 use core::time::Duration;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -111,6 +112,12 @@ pub fn block_signals() {
 pub fn yield_processor() {
     // SAFETY: the call takes no pointer.
     unsafe { libc::sched_yield() };
+}
+
+/// Requests large pages for memory that has their size and alignment. Without them, it has the usual pages.
+pub fn request_large_pages(memory: NonNull<u8>, size: usize) {
+    // SAFETY: the advice changes no contents, and has no effect on what is not mapped.
+    unsafe { libc::madvise(memory.as_ptr().cast(), size, libc::MADV_HUGEPAGE) };
 }
 
 /// A descriptor to wait for, and whether it became readable.

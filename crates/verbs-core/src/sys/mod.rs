@@ -19,7 +19,8 @@ pub use datagrams::{receive, send};
 pub use eventfd::EventFd;
 pub use filter::Filter;
 pub use host::{
-    Interest, block_signals, host_addresses, make_resident, random_seed, wait_readable, yield_processor,
+    Interest, block_signals, host_addresses, make_resident, random_seed, request_large_pages, wait_readable,
+    yield_processor,
 };
 pub use netlink::{Neighbor, Netlink, Route};
 pub use packet::{PacketSocket, interface_index};
