@@ -20,7 +20,6 @@ const ADAPTER_STATES = ["Halted", "Initializing", "Paused", "Restarting", "Runni
 const LOCK = "nt::lock::RawSpinLock";
 const QUEUE_PAIR = `roce::qp::Qp<${LOCK}>`;
 const QUEUE_PAIR_SLOT = `roce::object_table::Slot<${QUEUE_PAIR} >`;
-const SHARED_QUEUE_PAIR = `fallible::arc::Shared<${QUEUE_PAIR} >`;
 const CONNECTION_SLOT = "roce::cm::table::Slot<roce::cm::conn::Conn>";
 const CONNECTION_CHUNK = `alloc::vec::Vec<${CONNECTION_SLOT},alloc::alloc::Global>`;
 const ADAPTER = "viordma::miniport::adapter::Adapter";
@@ -145,8 +144,8 @@ class View {
 
     // What a fallible::Arc refers to.
     shared() {
-        const pointer = this.field("shared").unwrap();
-        return new View(this.module, pointer.value(), pointer.type.baseType).field("value");
+        const pointer = this.field("value").unwrap();
+        return new View(this.module, pointer.value(), pointer.type.baseType);
     }
 
     // What a lock protects, without the lock.
@@ -190,16 +189,16 @@ function engine(adapter) {
 function* queuePairs(adapter) {
     const module = adapter.module;
     const slot = host.getModuleType(module, QUEUE_PAIR_SLOT);
-    const pointer = host.getModuleType(module, SHARED_QUEUE_PAIR);
+    const type = host.getModuleType(module, QUEUE_PAIR);
     const chunks = engine(adapter).field("qps.table.chunks");
     // A chunk's pointer has the size of a number of the same kind: that of the vector's length.
     for (const chunk of chunks.elements(chunks.field("len").type)) {
         const first = toInt64(chunk.value());
         for (let index = 0; index < CHUNK && !isNull(first); index += 1) {
             const view = new View(module, first.add(index * toNumber(slot.size)), slot);
-            const shared = toInt64(host.memory.readMemoryValues(view.field("value").address, 1, 8)[0]);
-            if (!isNull(shared)) {
-                yield new QueuePair(new View(module, shared, pointer).field("value"));
+            const address = toInt64(host.memory.readMemoryValues(view.field("value").address, 1, 8)[0]);
+            if (!isNull(address)) {
+                yield new QueuePair(new View(module, address, type));
             }
         }
     }
