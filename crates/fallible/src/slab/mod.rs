@@ -275,9 +275,9 @@ impl<T> Drop for Reserved<T> {
 #[inline(never)]
 pub(crate) unsafe fn free_memory(memory: NonNull<u8>, chunk: Option<NonNull<Chunk>>, layout: Layout) {
     match chunk {
-        // SAFETY: by the caller.
+        // SAFETY: by the caller, the memory is a slot of this chunk, without a value and not used again.
         Some(chunk) => unsafe { put_back(chunk, memory) },
-        // SAFETY: by the caller.
+        // SAFETY: by the caller, the memory was allocated with this layout and is not used again.
         None => unsafe { alloc::alloc::dealloc(memory.as_ptr(), layout) },
     }
 }
