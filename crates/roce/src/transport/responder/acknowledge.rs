@@ -15,6 +15,7 @@ use crate::transport::failure::Failure;
 use crate::transport::packet::frame::{Unsent, build_frame, build_headers};
 use crate::transport::packet::payload_copy::{MIN_LENGTH, PayloadCopy};
 use crate::transport::peer::Link;
+use crate::transport::sequence::Sequence;
 use roce_wire::{AtomicAckEthRepr, Ext, Headers, NakCode, Opcode, Syndrome};
 
 impl Responder {
@@ -129,52 +130,67 @@ impl Responder {
         link: &Link,
         slot: &mut [u8],
     ) -> Result<usize, Unsent> {
-        let stats = &env.stats;
-        let hinting = if self.hints.is_wanted() && self.nak_pending.is_none() {
-            Some(hinting(self, env, link))
-        } else {
-            None
-        };
-        let link = hinting.as_ref().unwrap_or(link);
-        let (syndrome, sequence) = match self.nak_pending {
+        let acknowledgement = match self.nak_pending {
             // A NAK acknowledges everything before itself.
             Some((syndrome, sequence)) => (syndrome, sequence),
-            None if self.ack_pending || hinting.is_some() => (Syndrome::ACK, self.expected.previous()),
+            None if self.hints.is_wanted() => return transmit_hint(self, env, link, slot),
+            None if self.ack_pending => (Syndrome::ACK, self.expected.previous()),
             None => return Err(Unsent::Idle),
         };
-        let headers = Headers {
-            opcode: Opcode::ACKNOWLEDGE,
-            solicited: false,
-            ack_req: false,
-            psn: self.psns.psn(sequence),
-            ext: Ext::Aeth(self.aeth(syndrome)),
-        };
-        let len = build_headers(link, env, slot, &headers)?;
-        // Another turn executes more.
-        self.ack_pending = self.executing | self.hints.is_wanted();
-        self.acknowledged = self.expected;
-        if !core::mem::take(&mut self.nak_twice) {
-            self.nak_pending = None;
-        }
-        self.responded = true;
-        match syndrome {
-            Syndrome::ACK => stats.tx_acks.inc(),
-            Syndrome(0x60) => stats.tx_nak_sequence.inc(),
-            Syndrome(0x61) => stats.tx_nak_invalid.inc(),
-            Syndrome(0x62) => stats.tx_nak_access.inc(),
-            Syndrome(0x63) => stats.tx_nak_operational.inc(),
-            _ => stats.tx_nak_rnr.inc(),
-        }
-        Ok(len)
+        write(self, env, link, slot, acknowledgement)
     }
 }
 
-/// Returns `link` for an acknowledgement that names a missing packet, if that is missing still.
+/// Writes an ACK or a NAK with this syndrome, of the packet at this sequence.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "for every ACK, and for the rare ones that name a missing packet")]
+fn write<R: RawMutex>(
+    responder: &mut Responder,
+    env: &Env<'_, R>,
+    link: &Link,
+    slot: &mut [u8],
+    (syndrome, sequence): (Syndrome, Sequence),
+) -> Result<usize, Unsent> {
+    let stats = &env.stats;
+    let headers = Headers {
+        opcode: Opcode::ACKNOWLEDGE,
+        solicited: false,
+        ack_req: false,
+        psn: responder.psns.psn(sequence),
+        ext: Ext::Aeth(responder.aeth(syndrome)),
+    };
+    let len = build_headers(link, env, slot, &headers)?;
+    // Another turn executes more.
+    responder.ack_pending = responder.executing | responder.hints.is_wanted();
+    responder.acknowledged = responder.expected;
+    if !core::mem::take(&mut responder.nak_twice) {
+        responder.nak_pending = None;
+    }
+    responder.responded = true;
+    match syndrome {
+        Syndrome::ACK => stats.tx_acks.inc(),
+        Syndrome(0x60) => stats.tx_nak_sequence.inc(),
+        Syndrome(0x61) => stats.tx_nak_invalid.inc(),
+        Syndrome(0x62) => stats.tx_nak_access.inc(),
+        Syndrome(0x63) => stats.tx_nak_operational.inc(),
+        _ => stats.tx_nak_rnr.inc(),
+    }
+    Ok(len)
+}
+
+/// Writes an acknowledgement that names a missing packet, if that is missing still.
 #[cold]
 #[inline(never)]
-fn hinting<R: RawMutex>(responder: &mut Responder, env: &Env<'_, R>, link: &Link) -> Link {
+fn transmit_hint<R: RawMutex>(
+    responder: &mut Responder,
+    env: &Env<'_, R>,
+    link: &Link,
+    slot: &mut [u8],
+) -> Result<usize, Unsent> {
     let memory = &env.shared.stash;
     let hint = hints::take(responder, memory).unwrap_or(0);
     hints::advance(responder, memory);
-    Link { template: link.template.with_gap_hint(hint) }
+    let link = Link { template: link.template.with_gap_hint(hint) };
+    let acknowledgement = (Syndrome::ACK, responder.expected.previous());
+    write(responder, env, &link, slot, acknowledgement)
 }
