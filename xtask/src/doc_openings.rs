@@ -3,11 +3,9 @@
 //! First lines of doc comments: an API reference prints them, so they name a thing or say what a function does. A line that begins
 //! with "What" or with "As" and a link does neither.
 
-use std::{fs, path::Path};
-
 use anyhow::{Result, ensure};
 
-use crate::shell;
+use crate::rust_lines;
 
 /// Openings that are refused.
 const REFUSED: [&str; 2] = ["As [`", "What "];
@@ -17,17 +15,9 @@ const REFUSED: [&str; 2] = ["As [`", "What "];
 /// # Errors
 /// A refused line.
 pub fn check(paths: &[String]) -> Result<()> {
-    let mut found = 0;
-    for path in
-        paths.iter().filter(|path| Path::new(path).extension().is_some_and(|extension| extension == "rs"))
-    {
-        // One that is gone was just deleted.
-        let Ok(text) = fs::read_to_string(shell::root().join(path)) else { continue };
-        for (number, line) in openings(&text) {
-            println!("{path}:{number}: {line}");
-            found += 1;
-        }
-    }
+    let owned =
+        |text: &str| openings(text).into_iter().map(|(number, line)| (number, line.to_owned())).collect();
+    let found = rust_lines::print_refused(paths, owned);
     ensure!(
         found == 0,
         "{found} doc comments begin with {REFUSED:?}: name the thing, or what the function does"

@@ -27,6 +27,7 @@ mod programs;
 mod provide;
 mod races;
 mod rules;
+mod rust_lines;
 mod safety_comments;
 mod shell;
 mod structure;

@@ -2,11 +2,9 @@
 
 //! SAFETY comments argue: one of a few words, such as "as above", says that something holds, not why. Those of tests are not checked.
 
-use std::{fs, path::Path};
-
 use anyhow::{Result, ensure};
 
-use crate::shell;
+use crate::rust_lines;
 
 /// The fewest words of an argument.
 const FEWEST: usize = 5;
@@ -16,18 +14,7 @@ const FEWEST: usize = 5;
 /// # Errors
 /// A comment that is too short.
 pub fn check(paths: &[String]) -> Result<()> {
-    let mut found = 0;
-    let is_checked = |path: &&String| {
-        Path::new(path).extension().is_some_and(|extension| extension == "rs") && !is_test(path)
-    };
-    for path in paths.iter().filter(is_checked) {
-        // One that is gone was just deleted.
-        let Ok(text) = fs::read_to_string(shell::root().join(path)) else { continue };
-        for (number, argument) in short(&text) {
-            println!("{path}:{number}: SAFETY: {argument}");
-            found += 1;
-        }
-    }
+    let found = rust_lines::print_refused(paths.iter().filter(|path| !is_test(path)), short);
     ensure!(
         found == 0,
         "{found} SAFETY comments have fewer than {FEWEST} words: say why the operation is sound"
