@@ -141,19 +141,47 @@ fn run(command: &mut Command) -> Result<Output> {
     command.output().context("cannot run cargo")
 }
 
-/// Returns file, line and column of each error that the compiler prints.
-fn places(errors: &str) -> impl Iterator<Item = (&str, usize, usize)> {
-    let mut is_error = false;
-    errors.lines().filter_map(move |line| {
-        is_error = (is_error || line.starts_with("error")) && !line.starts_with("warning");
-        let place = line.trim_start().strip_prefix("--> ").filter(|_| is_error)?;
+/// The label of an assignment without which a value that has been moved is used. The place of such an error is the use.
+const SKIPPED: &str = "this reinitialization might get skipped";
+
+/// Returns file, line and column of each error that the compiler prints: of the assignment that is [`SKIPPED`], if it names one.
+fn places(errors: &str) -> Vec<(&str, usize, usize)> {
+    let mut places = Vec::new();
+    let (mut is_error, mut is_open, mut number) = (false, false, 0);
+    for line in errors.lines() {
+        let begins = ["error", "warning"].iter().any(|level| line.starts_with(level));
+        is_error = line.starts_with("error") || is_error && !begins;
         // The first place of an error is its own.
-        is_error = false;
-        let mut parts = place.trim_end().rsplitn(3, ':');
-        let column = parts.next()?.parse().ok()?;
-        let line = parts.next()?.parse().ok()?;
-        Some((parts.next()?, line, column))
-    })
+        is_open = line.starts_with("error") || is_open && is_error;
+        if is_open && let Some(place) = place(line) {
+            places.push(place);
+            is_open = false;
+        }
+        let Some((gutter, _)) = line.split_once('|').filter(|_| is_error) else { continue };
+        number = gutter.trim().parse().unwrap_or(number);
+        if let Some(column) = column_of(line, SKIPPED)
+            && let Some(last) = places.last_mut()
+        {
+            *last = (last.0, number, column);
+        }
+    }
+    places
+}
+
+/// Returns file, line and column that a line of the compiler names.
+fn place(line: &str) -> Option<(&str, usize, usize)> {
+    let mut parts = line.trim_start().strip_prefix("--> ")?.trim_end().rsplitn(3, ':');
+    let column = parts.next()?.parse().ok()?;
+    let line = parts.next()?.parse().ok()?;
+    Some((parts.next()?, line, column))
+}
+
+/// Returns the column, from 1, of the code that `line` labels: behind the marks below the code, or below their start.
+fn column_of(line: &str, label: &str) -> Option<usize> {
+    let marked = line[..line.find(label)?].trim_end();
+    let start = marked.trim_end_matches('-');
+    let at = if start.len() < marked.len() { start.len() } else { line.find(label)? };
+    at.checked_sub(line.find('|')? + 1)
 }
 
 /// Returns a path of the compiler relative to the folder of the workspace: of packages outside of it, it names the whole path.
@@ -181,7 +209,7 @@ mod tests {
     fn the_place_of_each_error_is_read() {
         let errors = "warning: unused\n  --> src/a.rs:1:2\n\nerror[E0308]: mismatched types\n   --> src/b.rs:30:4\n   |\n\
                       help: there\n   --> src/c.rs:1:1\nerror: could not compile\n";
-        assert_eq!(places(errors).collect::<Vec<_>>(), [("src/b.rs", 30, 4)]);
+        assert_eq!(places(errors), [("src/b.rs", 30, 4)]);
         assert_eq!(
             ["./src/b.rs", "build/../src/b.rs", "../b.rs"].map(normalized),
             ["src/b.rs", "src/b.rs", "../b.rs"]
@@ -190,5 +218,24 @@ mod tests {
         for file in ["/copy/sim/a.rs", "sim/a.rs", "/copy/./sim/b/../a.rs"] {
             assert_eq!(in_workspace(Path::new("/copy/"), file), "sim/a.rs", "{file}");
         }
+    }
+
+    #[test]
+    fn the_place_of_a_skipped_assignment_is_the_place_of_the_error() {
+        let error = |marks: &str| {
+            format!(
+                "error[E0382]: borrow of moved value: `a`\n --> src/a.rs:3:5\n  |\n3 |     a.b();\n  |     ^ value \
+                 borrowed here after move\n...\n12 |     if x {{ a = new(); }}\n{marks}\n\nerror: could not compile\n"
+            )
+        };
+        let beside = "  |            - this reinitialization might get skipped";
+        let below = "  |            -      - moved\n  |            |\n  |            this reinitialization might get skipped";
+        for marks in [beside, below] {
+            assert_eq!(places(&error(marks)), [("src/a.rs", 12, 12)]);
+        }
+        assert_eq!(places(&error("  |            - something else")), [("src/a.rs", 3, 5)]);
+        let other =
+            "warning: unused\n --> src/b.rs:1:1\n1 | a\n  | - this reinitialization might get skipped\n";
+        assert_eq!(places(&[&error(""), other].concat()), [("src/a.rs", 3, 5)]);
     }
 }
