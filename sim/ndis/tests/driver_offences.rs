@@ -185,6 +185,29 @@ fn receive_dpc_that_indicates_more_than_it_may_is_reported() {
     }
 }
 
+/// The limit is that of the DPC, not of what its thread does afterwards.
+#[test]
+fn indication_after_a_receive_dpc_has_no_limit() {
+    unsafe extern "efiapi" fn indicate_later(
+        _: NDIS_HANDLE,
+        _: u32,
+        adapter: *mut c_void,
+        _: *mut c_void,
+        _: *mut c_void,
+    ) {
+        let (handle, me) = (adapter.addr(), current());
+        me.host().queue_dpc(me.cpu(), move || {
+            LATER.fetch_add(1, SeqCst);
+            let list = list(handle);
+            data_path::NdisMIndicateReceiveNetBufferLists(handle, list, 0, 1, 1);
+        });
+    }
+    static LATER: AtomicUsize = AtomicUsize::new(0);
+    let verdict = verdict_of_dpc(indicate_later, Some(0));
+    assert_eq!(LATER.load(SeqCst), 1);
+    assert!(!verdict.contains("MaxNblsToIndicate"), "{verdict}");
+}
+
 #[test]
 fn receive_dpc_that_leaves_frames_is_called_again_only_if_there_is_a_limit() {
     let verdict = verdict_of_dpc(leave_more, Some(64));

@@ -9,7 +9,7 @@ use std::sync::{
 };
 
 use crate::common::{
-    filter::{FilterScript, Request, register, register_all},
+    filter::{FilterScript, Request, register, register_all, register_with},
     scripted::{Script, header, host, kept, register as register_miniport, run, simulation},
 };
 use ndis_sim::{
@@ -355,6 +355,63 @@ fn cancellations_pass_other_modules_and_reach_the_miniport() {
     for filters in [&[("canceling", canceling)][..], &[PASSING, ANOTHER, ("canceling", canceling)][..]] {
         assert_eq!(verdict(filters, |_| {}), "no violation");
     }
+}
+
+#[test]
+fn cancellation_of_a_module_reaches_the_one_below_it() {
+    let keeping =
+        FilterScript { cancel_oid: Some(|_, id| _ = KEPT.fetch_add(id, SeqCst)), ..FilterScript::NONE };
+    let canceling = FilterScript {
+        restart: Some(|handle| {
+            NdisFCancelOidRequest(handle, 77);
+            assert_eq!(KEPT.swap(1000, SeqCst), 1077);
+            NdisFCancelDirectOidRequest(handle, 78);
+            assert_eq!(KEPT.load(SeqCst), 1078);
+            NDIS_STATUS_SUCCESS
+        }),
+        parameters: Some(|_| KEPT.store(1000, SeqCst)),
+        ..FilterScript::NONE
+    };
+    for filters in [
+        &[("keeping", keeping), ("canceling", canceling)][..],
+        &[PASSING, ("keeping", keeping), ("canceling", canceling)][..],
+    ] {
+        assert_eq!(verdict(filters, |_| {}), "no violation");
+    }
+}
+
+/// NDIS does not let a module wait for a request of others: its own is passed on later. The module in the middle has no handler for requests.
+#[test]
+fn request_of_a_module_pends_while_the_module_that_gets_it_has_another_one() {
+    static HANDLE: AtomicUsize = AtomicUsize::new(0);
+    let _one = TEST.lock().unwrap_or_else(PoisonError::into_inner);
+    let asking = FilterScript {
+        restart: Some(|handle| {
+            HANDLE.store(handle, SeqCst);
+            // Each second one is passed on later: that of the protocol driver, not the one after it.
+            assert_eq!(NdisFOidRequest(handle, own_request(QUICK)), NDIS_STATUS_SUCCESS);
+            NDIS_STATUS_SUCCESS
+        }),
+        ..ASKING
+    };
+    let (sim, host, miniport) = started(&[PASSING]);
+    let miniport = miniport.expect("it starts");
+    for (service, script, handlers) in [("without", FilterScript::NONE, 9), ("asking", asking, usize::MAX)] {
+        host.bind_filter(service);
+        register_with(&host, service, script, handlers);
+    }
+    let protocol = miniport.clone();
+    let protocol = host.spawn("protocol", move || protocol.query(SLOW, 8));
+    run(&host, "filter", || {
+        time::sleep(1_000_000);
+        assert_eq!(HAS.load(SeqCst), 1);
+        assert_eq!(NdisFOidRequest(HANDLE.load(SeqCst), own_request(QUICK)), NDIS_STATUS_PENDING);
+    });
+    assert_eq!(protocol.join().expect("the host lives"), Ok(vec![4, 2]));
+    run(&host, "rest", || time::sleep(1_000_000));
+    assert_eq!(OWN.load(SeqCst), 2);
+    let _ = miniport.halt();
+    assert_eq!(sim.verdict().to_string(), "no violation");
 }
 
 #[test]

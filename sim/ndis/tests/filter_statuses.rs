@@ -2,7 +2,10 @@
 
 //! Statuses on their way through filter modules (WDK, `FILTER_STATUS`, `NdisFIndicateStatus`).
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::SeqCst},
+};
 
 use crate::common::{
     filter::{FilterScript, register_all, set_attributes},
@@ -128,4 +131,28 @@ fn status_of_a_module_without_attributes_or_without_a_header_is_reported() {
     };
     let report = started(&[("short", short)]).0.verdict().to_string();
     assert!(report.contains("NdisFIndicateStatus with an indication of type 0x0"), "{report}");
+}
+
+#[test]
+fn module_is_detached_when_no_status_is_inside_it() {
+    static HAS_RETURNED: AtomicBool = AtomicBool::new(false);
+    let slow = FilterScript {
+        status: Some(|_, _| {
+            nt_sim::nt::time::sleep(5_000_000);
+            HAS_RETURNED.store(true, SeqCst);
+        }),
+        detach: Some(|_| assert!(HAS_RETURNED.load(SeqCst))),
+        ..FilterScript::default()
+    };
+    let (sim, host, miniport) = started(&[("slow", slow)]);
+    let miniport = miniport.expect("it starts");
+    miniport.pause().expect("it pauses");
+    let handle = miniport.adapter().handle;
+    let call = move || NdisMIndicateStatusEx(handle, indication(handle, FIRST, &[]));
+    let indicating = host.spawn("miniport", call);
+    host.spawn("rest", || nt_sim::nt::time::sleep(1_000_000)).join().expect("the host lives");
+    assert!(!HAS_RETURNED.load(SeqCst));
+    miniport.halt().expect("it halts");
+    indicating.join().expect("the host lives");
+    assert_eq!(sim.verdict().to_string(), "no violation");
 }

@@ -5,7 +5,7 @@
 use std::mem::offset_of;
 
 use crate::common::{
-    lists::{buffer_pool, list, mdl},
+    lists::{LIST_LEN, buffer_pool, free, list, list_pool, mdl, pool_with},
     scripted::{Script, in_initialize, verdict, verdict_while_running},
 };
 use ndis_sim::{Miniport, clones, data_path, nbl};
@@ -121,4 +121,37 @@ fn freeing_a_clone_that_the_stack_holds_is_reported() {
     });
     assert!(report.contains("NdisFreeCloneNetBufferList of"), "{report}");
     assert!(report.contains("which the stack has not returned"), "{report}");
+}
+
+/// Writes behind its end are found by the guard page of its block.
+#[test]
+fn list_has_as_many_bytes_as_were_requested() {
+    let body = |handle| {
+        let size = |list: Guest<NET_BUFFER_LIST>| current().host().memory.pool.size_of(list.address());
+        let with = list_pool(handle);
+        let without = pool_with(handle, |of| of.fAllocateNetBuffer = 0);
+        let lists = [(with, 0), (with, 32), (without, 0), (without, 32)]
+            .map(|(pool, context)| nbl::NdisAllocateNetBufferList(pool, context, 0));
+        let [whole, larger, bare, larger_bare] = lists.map(|list| size(list).expect("a block"));
+        let buffer = size_of::<NET_BUFFER>();
+        assert_eq!([whole, larger, larger_bare], [bare + buffer, bare + buffer + 32, bare + 32]);
+        assert_eq!(bare, LIST_LEN);
+        for list in lists {
+            nbl::NdisFreeNetBufferList(list);
+        }
+        nbl::NdisFreeNetBufferListPool(with);
+        nbl::NdisFreeNetBufferListPool(without);
+    };
+    assert_eq!(verdict(in_initialize(body)), "no violation");
+}
+
+#[test]
+fn net_buffer_of_a_list_has_the_pool_of_the_list() {
+    let body = |handle| {
+        let list = list(handle);
+        let pool = list.field::<usize>(offset_of!(NET_BUFFER_LIST, NdisPoolHandle)).read();
+        assert_eq!(first_buffer(list).read().NdisPoolHandle.addr(), pool);
+        free(list);
+    };
+    assert_eq!(verdict(in_initialize(body)), "no violation");
 }

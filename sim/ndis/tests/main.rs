@@ -5,6 +5,7 @@
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code, reason = "calls and implements functions of NDIS as drivers do")]
 
+mod adapter_life;
 mod adapters;
 mod bus_mastering;
 mod common;
@@ -20,6 +21,7 @@ mod filter_statuses;
 mod filters;
 mod handlers;
 mod interrupts;
+mod ip_stack;
 mod irql_limits;
 mod lists;
 mod ndis;
@@ -28,6 +30,7 @@ mod offences;
 mod offload_offences;
 mod physical_device;
 mod poll;
+mod power_failure;
 mod power_offences;
 mod receive_offences;
 mod rss;

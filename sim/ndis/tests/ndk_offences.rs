@@ -7,13 +7,13 @@ use std::{
     mem::{offset_of, transmute},
     sync::{
         Mutex,
-        atomic::{AtomicI32, Ordering::SeqCst},
+        atomic::{AtomicI32, AtomicUsize, Ordering::SeqCst},
     },
     time::Duration,
 };
 
 use crate::common::scripted::{
-    Offence, Script, assert_all_reported, assert_reported, header, host, in_initialize, kept, register,
+    Offence, Script, assert_all_reported, assert_reported, header, host, in_initialize, kept, register, run,
     set_provider, simulation, verdict, verdict_while_running,
 };
 use ndis_sim::{
@@ -23,8 +23,9 @@ use ndk_abi::{
     ndis::{
         NDIS_HANDLE, NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES, NDIS_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1,
         NDIS_OBJECT_TYPE_DEFAULT, NDIS_OBJECT_TYPE_MINIPORT_ADAPTER_NDK_ATTRIBUTES,
-        NDIS_SIZEOF_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1, NDIS_STATUS, NDIS_STATUS_FAILURE,
-        NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS, NET_PNP_EVENT_CODE, NET_PNP_EVENT_NOTIFICATION,
+        NDIS_SIZEOF_MINIPORT_ADAPTER_NDK_ATTRIBUTES_REVISION_1, NDIS_STATUS, NDIS_STATUS_ADAPTER_NOT_READY,
+        NDIS_STATUS_FAILURE, NDIS_STATUS_PENDING, NDIS_STATUS_SUCCESS, NET_PNP_EVENT_CODE,
+        NET_PNP_EVENT_NOTIFICATION,
     },
     ndk::{
         NDIS_NDK_CAPABILITIES, NDIS_NDK_CAPABILITIES_REVISION_1, NDIS_OPEN_NDK_ADAPTER_PARAMETERS,
@@ -199,6 +200,42 @@ fn net_event(handle: usize, event: NET_PNP_EVENT_CODE) {
     let mut notification = NET_PNP_EVENT_NOTIFICATION::zeroed();
     notification.NetPnPEvent.NetEvent = event;
     ndk::NdisMNetPnPEvent(handle, kept(notification));
+}
+
+#[test]
+fn event_after_a_request_of_the_same_thread_is_no_violation() {
+    let correct = verdict_while_running(provider(|out| opened(out, |_| {})), |miniport| {
+        let _ = miniport.query(0x0001_0101, 4);
+        net_event(miniport.adapter().handle, NET_PNP_EVENT_CODE::NetEventNDKEnable);
+    });
+    assert_eq!(correct, "no violation");
+}
+
+/// "MiniportHaltEx": no handler of the miniport is called with the context that it frees.
+#[test]
+fn ndk_adapter_of_a_miniport_that_is_being_halted_is_not_opened() {
+    static OPENS: AtomicUsize = AtomicUsize::new(0);
+    let script = Script {
+        halt: Some(|_| nt_sim::nt::time::sleep(5_000_000)),
+        ..provider(|out| {
+            OPENS.fetch_add(1, SeqCst);
+            opened(out, |_| {})
+        })
+    };
+    let mut sim = simulation();
+    let host = host(&mut sim);
+    assert_eq!(register(&host, script, |_| {}), Some(NDIS_STATUS_SUCCESS));
+    let miniport = Miniport::start(&host).expect("it starts");
+    miniport.pause().expect("the host lives");
+    let halting = miniport.clone();
+    let halting = host.spawn("PnP", move || halting.halt());
+    run(&host, "consumer", move || {
+        nt_sim::nt::time::sleep(1_000_000);
+        assert_eq!(miniport.ndk().open(2, 1).err(), Some(NDIS_STATUS_ADAPTER_NOT_READY));
+    });
+    assert_eq!(halting.join().expect("the host lives"), Ok(()));
+    assert_eq!(OPENS.load(SeqCst), 0);
+    assert_eq!(sim.verdict().to_string(), "no violation");
 }
 
 /// A disable event waits for the NDK adapter, which is open; a second event meanwhile is reported.

@@ -507,3 +507,15 @@ fn request_that_fails_does_not_end_the_time_after_a_change() {
     });
     assert_eq!(verdict, "no violation");
 }
+
+/// The value of any other OID is not read as parameters.
+#[test]
+fn other_requests_change_no_parameters() {
+    let verdict = run(|miniport| {
+        let value = parameters(&[0, 0, 2, 0]).encode(0);
+        miniport.set(0x0001_010e, &value).unwrap();
+        nt_sim::nt::time::sleep(20_000_000);
+        indicate(miniport, &tcp(), 2, TCP, TCP_HASH);
+    });
+    assert_ne!(verdict, "no violation");
+}

@@ -4,7 +4,7 @@
 
 use std::ffi::c_void;
 
-use crate::common::scripted::{Script, header, in_initialize, kept, register, simulation, verdict};
+use crate::common::scripted::{Script, header, host, in_initialize, kept, register, simulation, verdict};
 use device_sim::NicOptions;
 use ndis_sim::{
     Miniport, NdisHost as _, dma,
@@ -22,7 +22,7 @@ use nt_sim::{
     current,
     guest::Guest,
     host::HostOptions,
-    nt::timer::{KeInitializeTimerEx, KeSetTimer},
+    nt::timer::{KeCancelTimer, KeInitializeTimerEx, KeSetTimer},
 };
 
 unsafe extern "efiapi" fn process(
@@ -116,6 +116,75 @@ fn memory_is_free_for_others_after_the_driver_has_freed_it() {
     assert_eq!(register(&host, in_initialize(body), |_| {}), Some(NDIS_STATUS_SUCCESS));
     let _ = Miniport::start(&host).expect("it starts").halt();
     assert_eq!(sim.verdict().to_string(), "no violation");
+}
+
+/// (WDK, `NdisAllocateSharedMemory`: a handle of NdisMRegisterMiniportDriver or of MiniportInitializeEx.)
+#[test]
+fn driver_allocates_memory_by_its_own_handle() {
+    let mut sim = simulation();
+    let host = host(&mut sim);
+    let body = |adapter| {
+        with_dma(adapter, || {
+            let driver = current().host().adapters()[0].driver.handle;
+            let (status, allocation) = allocate(driver, parameters(64, Guest::null(), 0));
+            assert_eq!(status, NDIS_STATUS_SUCCESS);
+            NdisFreeSharedMemory(driver, allocation);
+        });
+    };
+    assert_eq!(register(&host, in_initialize(body), |_| {}), Some(NDIS_STATUS_SUCCESS));
+    let _ = Miniport::start(&host).expect("it starts").halt();
+    assert_eq!(sim.verdict().to_string(), "no violation");
+}
+
+/// The next owner of the memory finds nothing of what the driver has written.
+#[test]
+fn freed_memory_is_overwritten_to_its_last_page() {
+    const LENGTH: u32 = 3 << 12;
+    let body = |adapter| {
+        with_dma(adapter, || {
+            let get = || {
+                let given = parameters(LENGTH, Guest::null(), 0);
+                let (status, allocation) = allocate(adapter, given);
+                assert_eq!(status, NDIS_STATUS_SUCCESS);
+                (Guest::<u8>::from_address(given.field::<usize>(0x28).read()), allocation)
+            };
+            let frame = |at: Guest<u8>, page: usize| current().host().memory.pfn(at.address() + (page << 12));
+            let (memory, allocation) = get();
+            memory.fill(0x11, LENGTH as usize);
+            let frames = [0, 1, 2].map(|page| frame(memory, page).expect("it is mapped"));
+            NdisFreeSharedMemory(adapter, allocation);
+            let me = current();
+            let physical = &me.host().memory.physical;
+            for frame in frames {
+                let mut bytes = [0; 1 << 12];
+                physical.direct(frame.address()).read_bytes(&mut bytes);
+                assert_eq!(bytes, [0xdd; 1 << 12]);
+            }
+        });
+    };
+    assert_eq!(verdict(in_initialize(body)), "no violation");
+}
+
+#[test]
+fn timer_in_memory_behind_that_is_freed_is_no_violation() {
+    let body = |adapter| {
+        with_dma(adapter, || {
+            let mut blocks = [(); 2].map(|()| {
+                let given = parameters(256, Guest::null(), 0);
+                let (_, allocation) = allocate(adapter, given);
+                (given.field::<usize>(0x28).read(), allocation)
+            });
+            blocks.sort_unstable();
+            let [(_, first), (behind, second)] = blocks;
+            let timer: Guest<KTIMER> = Guest::from_address(behind);
+            KeInitializeTimerEx(timer, TIMER_TYPE::NotificationTimer);
+            KeSetTimer(timer, -10_000_000, Guest::null());
+            NdisFreeSharedMemory(adapter, first);
+            KeCancelTimer(timer);
+            NdisFreeSharedMemory(adapter, second);
+        });
+    };
+    assert_eq!(verdict(in_initialize(body)), "no violation");
 }
 
 #[track_caller]

@@ -21,7 +21,7 @@ use ndk_abi::ndis::{
     NDIS_STATUS, NDIS_STATUS_ADAPTER_REMOVED, NDIS_STATUS_RESOURCES, NDIS_STATUS_SUCCESS, NET_BUFFER,
     NET_BUFFER_LIST,
 };
-use nt_sim::{Host, Irql, Sim, current, guest::Guest};
+use nt_sim::{Host, Irql, Sim, current, guest::Guest, nt::mdl::GuestMdl};
 
 /// Longer than any send takes.
 const LONG: Duration = Duration::from_secs(60);
@@ -156,6 +156,55 @@ fn frames_of_one_list_are_sent_together() {
     finish(&sim, &miniport);
 }
 
+/// The chain of MDLs describes the frame, and the bytes in front of it.
+#[test]
+fn frames_of_one_list_are_in_the_mdls_that_were_requested() {
+    type Buffer = (usize, Vec<Vec<u8>>);
+    /// Bytes of each list, and the data of its MDLs.
+    static LISTS: Mutex<Vec<(usize, Vec<Buffer>)>> = Mutex::new(Vec::new());
+    let see = |handle, chain: *mut NET_BUFFER_LIST| {
+        for list in list_fields::chain(Guest::new(chain)) {
+            let first = list.field::<*mut NET_BUFFER>(offset_of!(NET_BUFFER_LIST, FirstNetBuffer)).read();
+            let next = |at: *mut NET_BUFFER| (!at.is_null()).then(|| Guest::new(at));
+            let buffers = std::iter::successors(next(first), |at| next(at.read().Next));
+            let mdls = |buffer: Guest<NET_BUFFER>| {
+                let next = |at: usize| (at != 0).then(|| GuestMdl(Guest::from_address(at)));
+                let all = std::iter::successors(next(buffer.read().MdlChain.addr()), |at| next(at.next()));
+                let bytes = |mdl: GuestMdl| {
+                    let mut bytes = vec![0; mdl.byte_count() as usize];
+                    Guest::<u8>::from_address(mdl.mapped()).read_bytes(&mut bytes);
+                    bytes
+                };
+                assert!(!buffer.read().CurrentMdl.is_null());
+                (buffer.read().DataOffset as usize, all.map(bytes).collect())
+            };
+            let size = current().host().memory.pool.size_of(list.address()).expect("a block");
+            LISTS.lock().unwrap().push((size, buffers.map(mdls).collect()));
+        }
+        complete(handle, chain);
+    };
+    let _one = one_test();
+    let (sim, _, miniport) = started(see);
+    let frames = [(0..60).collect::<Vec<u8>>(), (60..200).collect()];
+    let id = miniport.send_list(&frames, 32, 10);
+    assert_eq!(miniport.send_status(id, LONG), Some(NDIS_STATUS_SUCCESS));
+    let ids = miniport.send_chain(&[vec![5; 60], vec![]], 0);
+    assert_eq!(ids.map_status(&miniport), [Some(NDIS_STATUS_SUCCESS); 2]);
+    let buffer = |frame: &[u8], offset: usize, each| {
+        let bytes = [&vec![0xEE; offset][..], frame].concat();
+        let parts: Vec<_> = bytes.chunks(each).map(<[u8]>::to_vec).collect();
+        (offset, if parts.is_empty() { vec![vec![]] } else { parts })
+    };
+    let size = |count| lists::LIST_LEN + count * size_of::<NET_BUFFER>();
+    let expected = [
+        (size(2), frames.iter().map(|frame| buffer(frame, 10, 32)).collect::<Vec<_>>()),
+        (size(1), vec![buffer(&[5; 60], 0, 60)]),
+        (size(1), vec![buffer(&[], 0, 1)]),
+    ];
+    assert_eq!(*LISTS.lock().unwrap(), expected);
+    finish(&sim, &miniport);
+}
+
 #[test]
 fn sends_without_memory_are_completed_and_leave_none() {
     let _one = one_test();
@@ -169,10 +218,13 @@ fn sends_without_memory_are_completed_and_leave_none() {
         let failed = [Some(NDIS_STATUS_RESOURCES); 2];
         assert!(ended == failed || nth > 3 && ended == [Some(NDIS_STATUS_SUCCESS); 2], "{nth}: {ended:x?}");
     }
-    host.low_resources.fail_nth(0);
-    let id = miniport.send_list(&[vec![0; 60]], 0, 0);
-    assert_eq!(miniport.send_status(id, LONG), Some(NDIS_STATUS_RESOURCES));
-    assert_eq!(blocks(), before);
+    // Data, four MDLs, the list.
+    for nth in 0..6 {
+        host.low_resources.fail_nth(nth);
+        let id = miniport.send_list(&[vec![0; 100]], 32, 0);
+        assert_eq!(miniport.send_status(id, LONG), Some(NDIS_STATUS_RESOURCES), "{nth}");
+        assert_eq!(blocks(), before, "{nth}");
+    }
     finish(&sim, &miniport);
 }
 

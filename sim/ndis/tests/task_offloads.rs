@@ -23,9 +23,9 @@ use ndk_abi::ndis::{
     NDIS_ENCAPSULATION_IEEE_802_3, NDIS_NET_BUFFER_LIST_INFO, NDIS_OFFLOAD, NDIS_OID_REQUEST, NDIS_STATUS,
     NDIS_STATUS_INVALID_PARAMETER, NDIS_STATUS_NOT_SUPPORTED, NDIS_STATUS_SUCCESS,
     NDIS_TCP_IP_CHECKSUM_NET_BUFFER_LIST_INFO as Checksum, NET_BUFFER_LIST, OID_GEN_CURRENT_PACKET_FILTER,
-    OID_OFFLOAD_ENCAPSULATION, OID_TCP_RSC_STATISTICS,
+    OID_OFFLOAD_ENCAPSULATION, OID_TCP_OFFLOAD_PARAMETERS, OID_TCP_RSC_STATISTICS,
 };
-use nt_sim::{guest::Guest, nt::time::sleep};
+use nt_sim::{current, guest::Guest, nt::time::sleep};
 
 /// Succeeded and ValueInvalid, of TCP and of IPv4: the value of a driver that leaves the checksums of the first segment.
 const LEFT: u32 = 0x1a8;
@@ -60,7 +60,7 @@ fn answer(handle: usize, request: *mut NDIS_OID_REQUEST) -> NDIS_STATUS {
     // SAFETY: requests that set and that query begin with the OID.
     let oid = unsafe { Guest::new(request).read().DATA.SET_INFORMATION.Oid };
     REQUESTS.lock().unwrap().push(oid);
-    if oid != OID_OFFLOAD_ENCAPSULATION {
+    if ![OID_OFFLOAD_ENCAPSULATION, OID_TCP_OFFLOAD_PARAMETERS].contains(&oid) {
         return NDIS_STATUS_SUCCESS;
     }
     if ANSWER.load(SeqCst) == NDIS_STATUS_SUCCESS {
@@ -202,4 +202,38 @@ fn stack_that_is_bound_starts_the_offloads_and_uses_none_that_are_refused() {
         assert_eq!((requests, checksums), (expected.to_vec(), 0));
         assert!(verdict.contains("but that offload is not in force"), "{verdict}");
     }
+}
+
+/// Only OID_OFFLOAD_ENCAPSULATION starts offloads, whatever the parameters of others have at the place of its members.
+#[test]
+fn parameters_of_offloads_start_none() {
+    let _one = TEST.lock().unwrap_or_else(PoisonError::into_inner);
+    ANSWER.store(NDIS_STATUS_SUCCESS, SeqCst);
+    let verdict = verdict_while_running(SCRIPT, |miniport| {
+        let mut encapsulation = [0; 28];
+        (encapsulation[4], encapsulation[16]) = (1, 1);
+        assert_eq!(miniport.set(OID_TCP_OFFLOAD_PARAMETERS, &encapsulation), Ok(()));
+        indicate(miniport, &segments(3000), LEFT, 3);
+    });
+    assert!(verdict.contains("but that offload is not in force"), "{verdict}");
+}
+
+#[test]
+fn wait_of_the_stack_ends_when_a_frame_arrives() {
+    let _one = TEST.lock().unwrap_or_else(PoisonError::into_inner);
+    ANSWER.store(NDIS_STATUS_SUCCESS, SeqCst);
+    let verdict = verdict_while_running(SCRIPT, |miniport| {
+        let own = ([10, 0, 0, 1].into(), 24);
+        let mut stack = TcpStack::new(miniport, [2; 6], own).expect("it is bound");
+        let (begin, running) = (current().world().now(), miniport.clone());
+        let indicating = miniport.host().spawn("miniport", move || {
+            sleep(5_000_000);
+            indicate(&running, &[7; 60], 0, 0);
+        });
+        stack.wait(Duration::ZERO, Duration::from_secs(10));
+        let took = current().world().now() - begin;
+        assert!((5_000_000..50_000_000).contains(&took), "{took}");
+        indicating.join().expect("the host lives");
+    });
+    assert_eq!(verdict, "no violation");
 }

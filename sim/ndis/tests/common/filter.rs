@@ -42,6 +42,8 @@ pub struct FilterScript {
     /// Instead of returning the list.
     pub give_back: Option<fn(usize, List)>,
     pub cancel: Option<fn(usize, usize)>,
+    /// Instead of passing the cancellation of a request down; of any path.
+    pub cancel_oid: Option<fn(usize, usize)>,
     /// Instead of passing the request down; of any path.
     pub oid: Option<fn(usize, Request) -> NDIS_STATUS>,
     /// Gets the end of a request of the filter's own.
@@ -66,6 +68,7 @@ impl FilterScript {
         receive: None,
         give_back: None,
         cancel: None,
+        cancel_oid: None,
         oid: None,
         own_oid: None,
         device_event: None,
@@ -248,11 +251,19 @@ unsafe extern "efiapi" fn direct_complete(
 }
 
 unsafe extern "efiapi" fn cancel_oid(context: NDIS_HANDLE, id: *mut c_void) {
-    filter_oid::NdisFCancelOidRequest(module(context).handle, id.addr());
+    let module = module(context);
+    match module.script.cancel_oid {
+        Some(cancel) => cancel(module.handle, id.addr()),
+        None => filter_oid::NdisFCancelOidRequest(module.handle, id.addr()),
+    }
 }
 
 unsafe extern "efiapi" fn cancel_direct(context: NDIS_HANDLE, id: *mut c_void) {
-    filter_oid::NdisFCancelDirectOidRequest(module(context).handle, id.addr());
+    let module = module(context);
+    match module.script.cancel_oid {
+        Some(cancel) => cancel(module.handle, id.addr()),
+        None => filter_oid::NdisFCancelDirectOidRequest(module.handle, id.addr()),
+    }
 }
 
 unsafe extern "efiapi" fn device_event(context: NDIS_HANDLE, event: *mut NET_DEVICE_PNP_EVENT) {

@@ -16,6 +16,8 @@ use nt_sim::{guest::Guest, nt::pool};
 use super::scripted::{header, kept};
 
 const TAG: u32 = u32::from_le_bytes(*b"tset");
+/// Bytes of a NET_BUFFER_LIST of NDIS, without its NET_BUFFERs.
+pub const LIST_LEN: usize = 0x180;
 
 /// Returns a pool whose parameters `edit` has changed.
 pub fn pool_with(handle: usize, edit: fn(&mut NET_BUFFER_LIST_POOL_PARAMETERS)) -> usize {
