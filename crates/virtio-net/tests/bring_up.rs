@@ -93,6 +93,21 @@ fn a_device_may_access_memory_from_the_end_of_its_reset_to_the_end_of_its_contro
     assert!(!fake.has_dma());
 }
 
+/// The register that resets a queue is behind those that every device has.
+//= virtio §16
+#[test]
+fn reset_of_a_queue_is_refused_without_room_for_its_register() {
+    for (len, expected) in [(0x38, false), (0x3B, false), (0x3C, true)] {
+        let offered = Quirks::default().offered | Features::RING_RESET;
+        let fake = Fake::new(Quirks { offered, ..Quirks::default() });
+        let mut layout = Layout::find(&crate::fake::config_space(), Fake::bar_len).unwrap();
+        layout.common.len = len;
+        let mut control = Control::new(fake.clone(), fake.clone(), layout);
+        control.negotiate().unwrap();
+        assert_eq!(fake.accepted().contains(Features::RING_RESET), expected, "{len:#x}");
+    }
+}
+
 /// Without DRIVER_OK it should not use the queues.
 //= virtio §3
 #[test]

@@ -14,6 +14,14 @@ fn negotiated(quirks: Quirks) -> (Fake, Control<Fake, Fake>) {
     (device, control)
 }
 
+/// The control registers of a device, of whose configuration the structure has `len` bytes, before its features are negotiated.
+fn of_length(len: u32, quirks: Quirks) -> (Fake, Control<Fake, Fake>) {
+    let device = Fake::new(quirks);
+    let mut layout = Layout::find(&crate::fake::config_space(), Fake::bar_len).unwrap();
+    layout.device.len = len;
+    (device.clone(), Control::new(device.clone(), device, layout))
+}
+
 /// Outcome of the negotiation if the structure of the configuration has `len` bytes; the fake device has the fields nevertheless.
 fn negotiated_with(len: u32, offered: Features) -> Result<Features, Error> {
     let device = Fake::new(Quirks { offered: offered | Features::VERSION_1, ..Quirks::default() });
@@ -89,4 +97,104 @@ fn only_a_speed_of_the_valid_range_is_reported() {
     assert_eq!([0, most + 1, u32::MAX].map(report), [None; 3]);
     let (_, control) = negotiated(Quirks { speed: 10_000, ..Quirks::default() });
     assert_eq!(control.net_config().unwrap().speed, None, "without the feature");
+}
+
+//= virtio §14
+#[test]
+fn speed_and_duplex_are_read_if_they_are_within_the_structure() {
+    let offered = Quirks::default().offered | Features::SPEED_DUPLEX;
+    for (len, expected) in [
+        (12, (None, Duplex::Full)),
+        (13, (None, Duplex::Full)),
+        (15, (None, Duplex::Full)),
+        (16, (Some(1000), Duplex::Full)),
+        (17, (Some(1000), Duplex::Half)),
+    ] {
+        let (_, mut control) =
+            of_length(len, Quirks { offered, speed: 1000, duplex: 0, ..Quirks::default() });
+        control.negotiate().unwrap();
+        let config = control.net_config().unwrap();
+        assert_eq!((config.speed, config.duplex), expected, "{len}");
+    }
+    let (_, control) = negotiated(Quirks { duplex: 0, ..Quirks::default() });
+    assert_eq!(control.net_config().unwrap().duplex, Duplex::Full, "without the feature");
+}
+
+/// The bits of the status are the link, and a request for announcements.
+#[test]
+fn link_and_announcement_are_bits_of_the_status() {
+    let announce = Features::CTRL_VQ | Features::GUEST_ANNOUNCE;
+    for (features, net_status, expected) in [
+        (announce, 0, (false, false)),
+        (announce, 1, (true, false)),
+        (announce, 2, (false, true)),
+        (announce, 3, (true, true)),
+        (Features::CTRL_VQ, 3, (true, false)),
+    ] {
+        let offered = Quirks::default().offered | features;
+        let (_, control) = negotiated(Quirks { offered, net_status, ..Quirks::default() });
+        let found = (control.net_config().unwrap().link_up, control.asks_for_announcement());
+        assert_eq!(found, expected, "{net_status} with {features:?}");
+    }
+}
+
+//= virtio §10
+#[test]
+fn mtu_that_is_too_small_is_not_accepted_and_none_is_read_beyond_the_structure() {
+    for (mtu, is_accepted) in [(67, false), (575, false), (576, true), (1500, true)] {
+        let (device, _control) = negotiated(Quirks { mtu, ..Quirks::default() });
+        assert_eq!(device.accepted().contains(Features::MTU), is_accepted, "{mtu}");
+    }
+    for len in [10, 11] {
+        let offered = Features::VERSION_1 | Features::MTU;
+        let (_, mut control) = of_length(len, Quirks { offered, mtu: 67, ..Quirks::default() });
+        assert_eq!(control.negotiate(), Err(Error::MissingStructure(Structure::Device)));
+    }
+}
+
+/// Hashes and their steering need the registers of their limits.
+#[test]
+fn scaling_is_accepted_if_its_limits_are_within_the_structure() {
+    let offered = Quirks::default().offered | Features::CTRL_VQ | Features::RSS | Features::HASH_REPORT;
+    for (len, is_accepted) in [(17, false), (22, false), (23, false), (24, true), (25, true)] {
+        let (device, mut control) = of_length(len, Quirks { offered, ..Quirks::default() });
+        control.negotiate().unwrap();
+        let found = device.accepted() & (Features::RSS | Features::HASH_REPORT);
+        assert_eq!(!found.is_empty(), is_accepted, "{len}");
+    }
+}
+
+#[test]
+fn refused_features_are_not_accepted() {
+    let (device, mut control) = of_length(0x1000, Quirks::default());
+    control.refuse(Features::MTU | Features::STATUS);
+    control.negotiate().unwrap();
+    assert_eq!(device.accepted(), Quirks::default().offered - Features::MTU - Features::STATUS);
+}
+
+//= virtio §3
+#[test]
+fn control_is_finished_when_no_reset_is_needed() {
+    let (device, mut control) = negotiated(Quirks::default());
+    assert!(!control.is_finished());
+    device.change(|quirks| quirks.never_resets = true);
+    assert_eq!((control.reset(), control.is_finished()), (Err(Error::ResetTimeout), true));
+    device.change(|quirks| quirks.never_resets = false);
+    assert_eq!((control.reset(), control.is_finished()), (Ok(()), true));
+    control.negotiate().unwrap();
+    assert!(!control.is_finished());
+    device.change(|quirks| quirks.removed = true);
+    assert_eq!((control.reset(), control.is_finished()), (Err(Error::Removed), false));
+    // It stays so: another device may be in its place.
+    device.change(|quirks| quirks.removed = false);
+    assert_eq!(control.reset(), Err(Error::Removed));
+}
+
+//= virtio §15
+#[test]
+fn vector_of_the_configuration_that_is_refused_after_a_reset_is_a_change() {
+    let (device, mut control) = negotiated(Quirks::default());
+    assert_eq!(control.reassign_config_vector(1), Ok(()));
+    device.change(|quirks| quirks.changed_config_vector = 1);
+    assert_eq!(control.reassign_config_vector(1), Err(Error::Changed));
 }

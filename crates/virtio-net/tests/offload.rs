@@ -161,7 +161,7 @@ fn frame_that_is_dropped_leaves_no_header_behind() {
         queue.slot().unwrap()[..60].fill(9);
         queue.commit(60);
         queue.kick();
-        assert_eq!(fake.transmitted(), [[9; 60]]);
+        assert_eq!(fake.transmit_with_headers(9), [([0; 12], vec![9; 60])]);
     });
 }
 
@@ -291,6 +291,63 @@ fn header_of_a_datagram_to_be_divided_is_that_of_the_specification() {
         // Three frames each, of which the latter two have headers of their own.
         let counters = driver.transmit().counters();
         assert_eq!((counters.frames, counters.bytes), (6, 3042 + 2 * 42 + 3062 + 2 * 62));
+    });
+}
+
+/// Also if plain frames are taken before.
+#[test]
+fn slot_of_a_frame_with_a_request_is_plain_afterwards() {
+    with(all(), |fake, mut driver| {
+        let frame = ipv4(6, 0, &tcp(10));
+        let offload = Offload::checksum(&Transport::find(&frame).unwrap());
+        assert!(send_small(&mut driver, 1));
+        let queue = driver.transmit();
+        queue.slot().unwrap()[..frame.len()].copy_from_slice(&frame);
+        queue.commit_with(frame.len(), &offload);
+        queue.kick();
+        assert_eq!(fake.transmit_with_headers(9).len(), 2);
+        assert_eq!(driver.transmit().reap(), Ok(2));
+        let plain = |byte| ([0; 12], vec![byte; 60]);
+        assert!(send_small(&mut driver, 2) && send_small(&mut driver, 3));
+        assert_eq!(fake.transmit_with_headers(9), [plain(2), plain(3)]);
+    });
+}
+
+/// A VLAN tag, for instance.
+#[test]
+fn offsets_of_a_header_are_behind_what_is_inserted_before_the_packet() {
+    with(all(), |fake, mut driver| {
+        let mut frame = ipv4(17, 0, &[0; 3008]);
+        let found = find_large(&frame).unwrap();
+        let divided = Offload::segmentation(&mut frame, &found, 1000).unwrap();
+        for (offload, expected) in [
+            (divided, [1, 5, 34 + 8 + 4, 0, 0xE8, 3, 34 + 4, 0, 6, 0, 0, 0]),
+            (Offload::checksum(&found), [1, 0, 0, 0, 0, 0, 34 + 4, 0, 6, 0, 0, 0]),
+            (Offload::default(), [0; 12]),
+        ] {
+            let queue = driver.transmit();
+            queue.large_slot().unwrap()[..frame.len()].copy_from_slice(&frame);
+            queue.commit_large(frame.len(), &offload.behind(4));
+            queue.kick();
+            assert_eq!(fake.transmit_with_headers(1)[0].0, expected);
+            assert_eq!(driver.transmit().reap(), Ok(1));
+        }
+    });
+}
+
+/// A driver that waits for a large buffer is called when one is free, not for slots, of which there are more.
+#[test]
+fn driver_waits_for_a_large_buffer_only_if_it_got_none() {
+    with(all(), |fake, mut driver| {
+        while driver.transmit().large_slot().is_some() {
+            assert!(send_large(&mut driver, 3000));
+        }
+        assert!(!driver.transmit().request_interrupt(), "none is free");
+        assert_eq!(fake.transmit_with_headers(1).len(), 1);
+        assert_eq!(driver.transmit().reap(), Ok(1));
+        assert!(driver.transmit().request_interrupt(), "one is free");
+        assert!(send_large(&mut driver, 3000));
+        assert!(driver.transmit().request_interrupt(), "all are taken, and no other one was wanted");
     });
 }
 
@@ -546,7 +603,9 @@ fn checksum_of_an_ipv4_header_covers_its_options() {
         assert_eq!(ipv4_checksum_is_valid(&frame), Some(false));
     }
     for mut frame in [ipv6(6, &[], &tcp(3)), ipv4(6, 0, &[])[..33].to_vec(), vec![0; 13]] {
+        let before = frame.clone();
         assert_eq!((write_ipv4_checksum(&mut frame), ipv4_checksum_is_valid(&frame)), (None, None));
+        assert_eq!(frame, before);
     }
 }
 

@@ -171,16 +171,11 @@ fn pairs_for_which_there_is_memory_are_used() {
             let fake = Fake::new(Quirks { allocations, ..with_pairs(&quirks) });
             let found = needed.iter().filter(|needed| allocations >= **needed).count();
             match fake.bring_up_with(1514, 3, 16) {
-                Ok(mut driver) if found == 0 => {
-                    assert!(driver.nic().is_reduced, "{allocations} allocations");
-                    assert!(driver.nic().pairs[0].receive.size() < 256);
-                    assert!(driver.nic().pairs[0].transmit.size() < 256);
-                    assert_pairs_work(&fake, &mut driver);
-                }
                 Ok(mut driver) => {
                     assert!(!driver.nic().is_reduced);
                     assert_eq!(driver.nic().pairs.len(), found, "{allocations} allocations");
                     assert_eq!(usize::from(driver.nic().missing), 3 - found);
+                    assert_eq!(usize::from(driver.nic().vectors.pairs), found);
                     assert_eq!(set_pairs(&mut driver, found as u16), Ok(true));
                     assert_pairs_work(&fake, &mut driver);
                 }
@@ -188,6 +183,39 @@ fn pairs_for_which_there_is_memory_are_used() {
                     assert_eq!((error, found), (Error::NoMemory, 0), "{allocations} allocations");
                     assert_eq!(fake.status(), 0, "the device is reset");
                 }
+            }
+            fake.assert_well_treated();
+        }
+    });
+}
+
+/// The queues of the pair are halved, down to few buffers.
+#[test]
+fn queues_are_halved_until_there_is_memory_for_them() {
+    over_formats(|quirks| {
+        let needed = [256, 128, 64].map(|size| {
+            let fake = Fake::new(Quirks { queue_sizes: [size; 2], ..quirks.clone() });
+            let _driver = fake.bring_up_with(1514, 1, 3).unwrap();
+            fake.bytes()
+        });
+        let [whole, half, least] = needed;
+        for (memory, expected) in [
+            (whole, Some(256)),
+            (whole - 1, Some(128)),
+            (half, Some(128)),
+            (half - 1, Some(64)),
+            (least, Some(64)),
+            (least - 1, None),
+        ] {
+            let fake = Fake::new(Quirks { memory, ..quirks.clone() });
+            let brought_up = fake.bring_up_with(1514, 1, 3);
+            let found = brought_up.as_ref().ok().and_then(|driver| driver.nic.as_ref()).map(|nic| {
+                assert_eq!(nic.is_reduced, expected != Some(256));
+                [nic.pairs[0].receive.size(), nic.pairs[0].transmit.size()]
+            });
+            assert_eq!(found, expected.map(|size| [size; 2]), "{memory} of {needed:?}");
+            if let Ok(mut driver) = brought_up {
+                assert_pairs_work(&fake, &mut driver);
             }
             fake.assert_well_treated();
         }

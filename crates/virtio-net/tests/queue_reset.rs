@@ -101,6 +101,9 @@ fn queue_is_not_programmed_before_its_reset_has_ended() {
             fake.change(|quirks| quirks.reset = never);
             assert_eq!(reset(&mut driver, 1), Ok(QueueReset::Lasts { is_new: true }));
             assert_eq!(fake.queue_resets(), [TRANSMIT[1]]);
+            driver.restart().unwrap();
+            assert_eq!(reset(&mut driver, 1), Ok(QueueReset::Lasts { is_new: true }));
+            assert_eq!(fake.queue_resets(), [TRANSMIT[1]]);
         });
     }
     with_pairs(fake::QueueReset::Never, |fake, mut driver| {

@@ -123,7 +123,12 @@ fn rings_are_as_new_after_a_reset() {
                 assert!(send(&mut driver, byte));
                 assert_eq!(fake.notified(crate::fake::TRANSMIT), before + 1);
                 assert_eq!(fake.transmitted(), [[byte; 60]]);
-                assert_eq!(driver.transmit().reap(), Ok(1));
+                // The frames behind it, too, up to the place of the one that was not made available.
+                for next in 1..4 {
+                    assert!(send(&mut driver, next));
+                    assert_eq!(fake.transmitted(), [[next; 60]]);
+                }
+                assert_eq!(driver.transmit().reap(), Ok(4));
             }
         }
     });
@@ -146,6 +151,26 @@ fn device_that_offers_less_after_a_reset_is_refused() {
             assert_eq!(reset(&mut driver), Err(Error::Changed), "change {number}");
             assert!(driver.transmit().slot().is_none(), "the queues stay stopped");
             assert_eq!(fake.status() & 4, 0, "the device was not started");
+        }
+    });
+}
+
+/// Also one that was not stopped before.
+//= virtio §16
+#[test]
+fn queue_that_is_smaller_after_a_reset_is_stopped() {
+    over_formats(|quirks| {
+        for sizes in [[128, 256], [256, 128]] {
+            let fake = Fake::new(quirks.clone());
+            let mut driver = fake.bring_up(1514).unwrap();
+            assert!(driver.receive().notify_register().is_some());
+            fake.change(|quirks| quirks.queue_sizes = sizes);
+            assert_eq!(driver.restart(), Err(Error::Changed));
+            if sizes[0] == 128 {
+                assert!(driver.receive().notify_register().is_none());
+            } else {
+                assert!(driver.transmit().slot().is_none());
+            }
         }
     });
 }

@@ -155,4 +155,23 @@ mod tests {
         storage[..size].copy_from_slice(&bytes[..size]);
         assert_eq!(parse(&storage), Some("192.0.2.7:445".parse().unwrap()));
     }
+
+    #[allow(unsafe_code, reason = "reads the members of a union")]
+    #[test]
+    fn address_for_ndis_has_family_port_and_address() {
+        let v4 = inet("192.0.2.7:445".parse().unwrap());
+        // SAFETY: the member of the address's family.
+        let v4 = unsafe { v4.Ipv4 };
+        let ip = v4.sin_addr.S_un.S_addr.to_ne_bytes();
+        assert_eq!((v4.sin_family, u16::from_be(v4.sin_port)), (AF_INET, 445));
+        assert_eq!((ip, v4.sin_zero), ([192, 0, 2, 7], [0; 8]));
+        let v6 = inet(SocketAddrV6::new("fe80::1".parse().unwrap(), 445, 5, 7).into());
+        // SAFETY: the member of the address's family.
+        let v6 = unsafe { v6.Ipv6 };
+        // SAFETY: any bits are numbers.
+        let ip = unsafe { v6.sin6_addr.u.Byte };
+        assert_eq!((v6.sin6_family, u16::from_be(v6.sin6_port)), (AF_INET6, 445));
+        assert_eq!((Ipv6Addr::from(ip), v6.sin6_scope_id), ("fe80::1".parse().unwrap(), 7));
+        assert_eq!(u32::from_be(v6.sin6_flowinfo), 5);
+    }
 }

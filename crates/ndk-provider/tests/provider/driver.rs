@@ -5,8 +5,9 @@
 
 use crate::support::*;
 use core::net::{IpAddr, Ipv4Addr};
+use ndk_abi::ndk::{NDK_OBJECT_TYPE, NDK_SRQ};
 use ndk_abi::nt::*;
-use ndk_provider::environment::{Environment, Link, Path, ResolveError};
+use ndk_provider::environment::{Environment, Link, ObjectChange, Path, ResolveError};
 use ndk_provider::{Config, Provider, Verdict};
 use nt::{DriverObject, Owner};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,6 +26,8 @@ struct Seen {
     waits: AtomicUsize,
     /// The system no longer has the host's address.
     is_homeless: AtomicBool,
+    /// Changes of objects: type, address, change.
+    changes: Mutex<Vec<(i32, usize, ObjectChange)>>,
 }
 
 impl Seen {
@@ -89,6 +92,10 @@ impl Environment for Host {
 
     fn driver(&self) -> DriverObject {
         DriverObject::new(core::ptr::null_mut())
+    }
+
+    fn trace_object(&self, kind: NDK_OBJECT_TYPE, object: usize, change: ObjectChange) {
+        self.seen.changes.lock().unwrap().push((kind.0, object, change));
     }
 
     fn owner(&self) -> Owner {
@@ -229,4 +236,25 @@ fn dropped_provider_stops_its_timer_and_frees_everything() {
     assert_eq!(Arc::strong_count(&seen), 2);
     drop(a);
     assert_eq!(Arc::strong_count(&seen), 1, "the environment is freed with the provider");
+}
+
+/// An object of which the creation failed was none.
+#[test]
+fn changes_of_an_object_are_traced_from_its_creation_to_its_end() {
+    let (provider, seen) = host(OWN, PEER);
+    let adapter = OpenAdapter::of(&provider, 1);
+    seen.changes.lock().unwrap().clear();
+    let pd = adapter.pd();
+    let failed = create(|done, context, out: *mut *mut NDK_SRQ| {
+        let none = core::ptr::null_mut();
+        call!(pd, NdkCreateSrq, 0, 1, 0, None, none, none.cast(), done, context, out)
+    });
+    assert_eq!(failed.err(), Some(STATUS_INVALID_PARAMETER));
+    let kind = NDK_OBJECT_TYPE::NdkObjectTypePd.0;
+    let object = pd.addr();
+    close!(pd, NdkClosePd);
+    let expected = [ObjectChange::Created, ObjectChange::Closing, ObjectChange::Closed]
+        .map(|change| (kind, object, change));
+    assert_eq!(*seen.changes.lock().unwrap(), expected);
+    adapter.close();
 }

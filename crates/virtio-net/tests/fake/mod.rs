@@ -99,10 +99,15 @@ pub struct Quirks {
     pub notify_off: u16,
     /// Number of allocations that succeed.
     pub allocations: usize,
+    /// Bytes that the driver may have at a time.
+    pub memory: usize,
     /// Changes of the configuration from now on, each while the driver reads the MAC address.
     pub config_changes: u32,
-    /// The speed register.
+    /// The registers of speed, duplex, status and MTU.
     pub speed: u32,
+    pub duplex: u8,
+    pub net_status: u16,
+    pub mtu: u16,
     /// Key length, entries and types of hashes that the device is capable of.
     pub rss_limits: (u8, u16, u32),
 }
@@ -132,8 +137,12 @@ impl Default for Quirks {
             answer_time: Duration::ZERO,
             notify_off: 1,
             allocations: usize::MAX,
+            memory: usize::MAX,
             config_changes: 0,
             speed: u32::MAX,
+            duplex: 1,
+            net_status: 1,
+            mtu: 1500,
             rss_limits: (40, 128, 0x1FF),
         }
     }
@@ -211,6 +220,7 @@ impl Device {
             self.status = 0;
             self.accepted = 0;
             self.queues.iter_mut().for_each(QueueRegisters::reset);
+            self.queue_reset = None;
             self.queue_vectors.fill(0xFFFF);
         }
     }
@@ -466,6 +476,11 @@ impl Fake {
         self.lock().blocks.len()
     }
 
+    /// Bytes of these blocks.
+    pub fn bytes(&self) -> usize {
+        self.lock().blocks.values().sum()
+    }
+
     /// Asserts that the driver sent no notification before DRIVER_OK, freed no memory of a running device, and leaked none.
     pub fn assert_well_treated(&self) {
         let device = self.lock();
@@ -479,6 +494,9 @@ impl Fake {
 unsafe impl Hal for Fake {
     fn allocate(&self, len: usize) -> Option<DmaBlock> {
         let mut device = self.lock();
+        if len > device.quirks.memory.saturating_sub(device.blocks.values().sum()) {
+            return None;
+        }
         device.quirks.allocations = device.quirks.allocations.checked_sub(1)?;
         let address = device.next_address;
         device.next_address = (address + len as u64).next_multiple_of(4096);
@@ -538,7 +556,7 @@ impl Registers for Fake {
                 }
                 mac_of(device.config_generation)[(o - DEVICE) as usize]
             }
-            o if o == DEVICE + 16 => 1,
+            o if o == DEVICE + 16 => device.quirks.duplex,
             o if o == DEVICE + 17 => device.quirks.rss_limits.0,
             o => panic!("8-bit read of {o:#x}"),
         }
@@ -565,9 +583,9 @@ impl Registers for Fake {
                 u16::from(device.queues[queue].is_enabled() || stays)
             }
             o if o == COMMON + 0x1E => device.quirks.notify_off * queue as u16,
-            o if o == DEVICE + 6 => 1,
+            o if o == DEVICE + 6 => device.quirks.net_status,
             o if o == DEVICE + 8 => device.quirks.stated_pairs.unwrap_or(device.quirks.pairs),
-            o if o == DEVICE + 10 => 1500,
+            o if o == DEVICE + 10 => device.quirks.mtu,
             o if o == DEVICE + 18 => device.quirks.rss_limits.1,
             o => panic!("16-bit read of {o:#x}"),
         }
