@@ -9,10 +9,10 @@ use core::marker::PhantomData;
 use core::ops::Deref;
 use core::ptr::NonNull;
 
+use crate::chunk::{self, Chunk};
 use crate::error::AllocError;
 use crate::limits::MAX_ALIGNMENT;
 use crate::ref_count::RefCount;
-use crate::slab::{self, Chunk, Reserved};
 
 /// `Arc` with fallible allocation: an atomically counted, shared reference to a value on the heap.
 ///
@@ -66,17 +66,23 @@ impl<T> Arc<T> {
             return Err(AllocError);
         };
         // SAFETY: the memory is a fresh allocation of this layout.
-        unsafe { shared.write(Shared { count: RefCount::one(), chunk: None, value: make() }) };
-        Ok(Self::of(shared))
+        Ok(unsafe { Self::store(shared, None, make) })
     }
 
-    /// Stores the value of `make` in memory of a [`Slab`](crate::Slab), in place as [`Arc::try_new_with`] does.
+    /// Stores the value of `make` in memory of a chunk or of its own, in place as [`Arc::try_new_with`] does.
+    ///
+    /// # Safety
+    /// The memory is a slot of this chunk or, without one, was allocated with the layout of a [`Shared`]. It has the size and alignment of one,
+    /// and is the caller's only.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "a call of its own would copy a large value once more")]
-    pub fn new_at(reserved: Reserved<T>, make: impl FnOnce() -> T) -> Self {
-        let (shared, chunk) = reserved.into_parts();
-        // SAFETY: the slot has the size and alignment of a `Shared`, and is this thread's only.
-        unsafe { shared.write(Shared { count: RefCount::one(), chunk: Some(chunk), value: make() }) };
+    pub(crate) unsafe fn store(
+        shared: NonNull<Shared<T>>,
+        chunk: Option<NonNull<Chunk>>,
+        make: impl FnOnce() -> T,
+    ) -> Self {
+        // SAFETY: by the caller, the memory is of this thread only and has room for a `Shared`.
+        unsafe { shared.write(Shared { count: RefCount::one(), chunk, value: make() }) };
         Self::of(shared)
     }
 
@@ -169,11 +175,11 @@ impl<T> Drop for Arc<T> {
         if !self.shared().count.release() {
             return;
         }
-        let (place, chunk) = (self.place(), self.shared().chunk);
+        let (place, of) = (self.place(), self.shared().chunk);
         // SAFETY: this was the last reference, so no other access is possible, and the value is dropped once.
         unsafe { place.drop_in_place() };
         // SAFETY: the memory has this layout and is of this chunk, or was allocated by `try_new_with`; not used afterwards.
-        unsafe { slab::free_memory(place.cast(), chunk, Layout::new::<Shared<T>>()) };
+        unsafe { chunk::free_memory(place.cast(), of, Layout::new::<Shared<T>>()) };
     }
 }
 

@@ -83,7 +83,7 @@ fn a_slab_without_memory_for_a_chunk_takes_memory_for_one_value() {
     assert_eq!(without_memory(|| slab.reserve()).err(), Some(AllocError));
     let mut values: Vec<Arc<[u64; 256]>> = Vec::with_capacity(40);
     while values.len() < 20 {
-        values.push(Arc::new_at(slab.reserve().unwrap(), || [7; 256]));
+        values.push(slab.reserve().unwrap().store(|| [7; 256]));
     }
     // In the free slots of the last chunk, and two more.
     LONGEST.set(4096);
@@ -91,7 +91,7 @@ fn a_slab_without_memory_for_a_chunk_takes_memory_for_one_value() {
     while blocks() < before + 2 {
         // A failed assertion needs memory to report itself.
         let Ok(reserved) = slab.reserve() else { break };
-        values.push(Arc::new_at(reserved, || [7; 256]));
+        values.push(reserved.store(|| [7; 256]));
     }
     LONGEST.set(usize::MAX);
     assert_eq!(blocks(), before + 2, "chunks of one value");
@@ -104,11 +104,14 @@ fn memory_of_a_slab_is_freed_with_the_last_value_or_the_slab() {
     let before = BLOCKS.get();
     for values_first in [true, false] {
         let mut slab = Slab::new();
-        let values = [1, 2, 3].map(|value: u64| Arc::new_at(slab.reserve().unwrap(), || value));
+        let values = [1, 2, 3].map(|value: u64| slab.reserve().unwrap().store(|| value));
         assert_eq!(BLOCKS.get(), before + 3);
         if values_first {
             drop(values);
             assert_eq!(BLOCKS.get(), before + 3, "kept for others");
+            let _value = slab.reserve().unwrap().store(|| 4);
+            slab.trim();
+            assert_eq!(BLOCKS.get(), before + 1, "empty chunks are freed");
             drop(slab);
         } else {
             drop(slab);

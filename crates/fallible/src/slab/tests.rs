@@ -3,6 +3,7 @@
 use super::*;
 use crate::Arc;
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 /// Values of which a largest chunk has few, for Miri.
@@ -10,7 +11,7 @@ type Value = [usize; 2048];
 
 fn value(slab: &mut Slab<Value>, first: usize) -> Arc<Value> {
     let reserved = slab.reserve().unwrap();
-    let mut value = Arc::new_at(reserved, || [0; 2048]);
+    let mut value = reserved.store(|| [0; 2048]);
     Arc::get_mut(&mut value).unwrap()[0] = first;
     value
 }
@@ -60,7 +61,7 @@ fn a_chunk_without_large_pages_has_64_slots_at_most() {
     let mut slots = vec![0];
     let _values: Vec<_> = (0..if cfg!(miri) { 300 } else { 2000 })
         .map(|value| {
-            let value = Arc::new_at(slab.reserve().unwrap(), || value);
+            let value = slab.reserve().unwrap().store(|| value);
             slots.push(slab.slots);
             value
         })
@@ -109,7 +110,7 @@ fn empty_chunks_are_freed_and_others_stay() {
     assert_eq!((slab.slots, values[7][0]), (9, 7));
     values.clear();
     slab.trim();
-    assert_eq!((slab.slots, slab.chunks), (0, null_mut()));
+    assert!(slab.slots == 0 && slab.available.first().is_none() && slab.full.first().is_none());
     assert_eq!(value(&mut slab, 3)[0], 3);
 }
 
@@ -161,15 +162,44 @@ fn values_may_be_dropped_on_any_thread_while_others_are_stored() {
     assert_eq!(slab.slots, 0);
 }
 
+/// Returns the number of chunks of a list.
+fn length(list: &mut ChunkList) -> usize {
+    let mut kept = ChunkList::EMPTY;
+    let length = core::iter::from_fn(|| list.pop()).map(|chunk| kept.push(chunk)).count();
+    *list = kept;
+    length
+}
+
+/// However many chunks there are, a reservation looks at a few of those that are full, each in turn.
 #[test]
-fn a_set_of_free_slots_has_each_slot_once() {
-    for count in [0, 1, 63, 64, 65, MOST_SLOTS] {
-        let free = FreeSlots::<AtomicUsize>::first(count);
-        let taken: Vec<_> = core::iter::from_fn(|| free.take()).collect();
-        assert_eq!(taken, (0..count).collect::<Vec<_>>());
-        for slot in 0..count {
-            free.put_back(slot);
-            assert_eq!((free.take(), free.take()), (Some(slot), None));
-        }
+fn a_slot_that_was_freed_is_found_after_a_turn() {
+    let mut slab = Slab::new();
+    let mut values = Vec::new();
+    while values.len() < 1000 || slab.available.first().unwrap().has_free() {
+        values.push(slab.reserve().unwrap().store(|| 0));
     }
+    let slots = slab.slots;
+    assert_eq!(slots, values.len());
+    // One slot of each chunk.
+    let (mut before, mut chunks) = (0, 0);
+    while before < slots {
+        drop(values.remove(before - chunks));
+        before += (before / 2).clamp(1, MOST_WITHOUT);
+        chunks += 1;
+    }
+    assert_eq!(length(&mut slab.available) + length(&mut slab.full), chunks);
+    values.push(slab.reserve().unwrap().store(|| 0));
+    assert!(length(&mut slab.available) <= LOOKED_AT + 1, "{chunks} chunks");
+    while values.len() < slots {
+        values.push(slab.reserve().unwrap().store(|| 0));
+    }
+    assert_eq!(slab.slots, slots, "each is used again");
+}
+
+#[test]
+fn formats_as_a_slab_and_a_slot() {
+    let mut slab = Slab::<u8>::new();
+    let reserved = slab.reserve().unwrap();
+    assert_eq!(format!("{slab:?}"), "Slab { slots: 1, .. }");
+    assert_eq!(format!("{reserved:?}"), format!("Reserved {{ slot: {:?}, .. }}", reserved.slot));
 }

@@ -82,7 +82,7 @@ impl<R: RawMutex> QueuePairs<R> {
         shard: u32,
         relax: fn(),
     ) -> Arc<Qp<R>> {
-        Arc::new_at(reserved, || Qp {
+        reserved.store(|| Qp {
             attributes: QpAttributes {
                 qpn,
                 index,
