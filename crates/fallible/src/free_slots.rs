@@ -124,3 +124,121 @@ mod tests {
         assert_eq!((chunk.leave(), chunk.put_back(0)), (false, true));
     }
 }
+
+#[cfg(test)]
+#[allow(unsafe_code, reason = "loom checks the accesses of the models")]
+mod models {
+    use super::*;
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicUsize as Counter;
+    use loom::thread;
+
+    ::models::loom_word!(LoomWord: crate::word::Word);
+
+    /// A chunk of two slots, whose last user frees it.
+    struct Chunk {
+        occupancy: Occupancy<LoomWord>,
+        slots: [UnsafeCell<usize>; 2],
+        freed: Counter,
+    }
+
+    // SAFETY: loom checks accesses to the cells.
+    unsafe impl Sync for Chunk {}
+
+    impl Chunk {
+        fn new() -> Arc<Self> {
+            let slots = [(); 2].map(|()| UnsafeCell::new(0));
+            Arc::new(Self { occupancy: Occupancy::of_slab(2), slots, freed: Counter::new(0) })
+        }
+
+        /// Stores a value in a free slot.
+        fn store(&self, value: usize) -> Option<usize> {
+            let slot = self.occupancy.take()?;
+            // SAFETY: loom reports a concurrent access.
+            self.slots[slot].with_mut(|place| unsafe { *place = value });
+            Some(slot)
+        }
+
+        /// Drops the value of a slot, which is this one.
+        fn remove(&self, slot: usize, value: usize) {
+            // SAFETY: loom reports a concurrent access.
+            self.slots[slot].with_mut(|place| unsafe { assert_eq!(core::mem::take(&mut *place), value) });
+            let last = self.occupancy.put_back(slot);
+            self.free_if(last);
+        }
+
+        fn free_if(&self, last: bool) {
+            if last {
+                for slot in &self.slots {
+                    slot.with_mut(|_| ());
+                }
+                for word in &self.occupancy.free.0 {
+                    // SAFETY: loom reports a concurrent or later store.
+                    let _ = unsafe { word.0.unsync_load() };
+                }
+                self.freed.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Two threads free slots of one word while the slab takes what is free.
+    #[test]
+    fn model_a_slot_is_taken_by_one_user_after_the_last_one_has_left() {
+        loom::model(|| {
+            let chunk = Chunk::new();
+            let slots = [1, 2].map(|value| (chunk.store(value).unwrap(), value));
+            assert_eq!(chunk.store(3), None);
+            let threads = slots.map(|(slot, value)| {
+                let chunk = chunk.clone();
+                thread::spawn(move || chunk.remove(slot, value))
+            });
+            if let Some(slot) = chunk.store(3) {
+                chunk.remove(slot, 3);
+            }
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            assert!(chunk.occupancy.is_unused());
+            // Neither is lost.
+            assert_eq!([4, 5, 6].map(|value| chunk.store(value)), [Some(0), Some(1), None]);
+        });
+    }
+
+    /// The slab is dropped while threads free slots.
+    #[test]
+    fn model_the_last_user_frees_the_chunk_once_after_all_others() {
+        loom::model(|| {
+            let chunk = Chunk::new();
+            let threads = [1, 2].map(|value| {
+                let (chunk, slot) = (chunk.clone(), chunk.store(value).unwrap());
+                thread::spawn(move || chunk.remove(slot, value))
+            });
+            let last = chunk.occupancy.leave();
+            chunk.free_if(last);
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            assert_eq!(chunk.freed.load(Ordering::SeqCst), 1);
+        });
+    }
+
+    /// The slab frees a chunk that it sees unused, and takes a slot of another one.
+    #[test]
+    fn model_a_chunk_without_other_users_is_freed_after_all_their_uses() {
+        loom::model(|| {
+            let chunk = Chunk::new();
+            let slot = chunk.store(1).unwrap();
+            let other = {
+                let chunk = chunk.clone();
+                thread::spawn(move || chunk.remove(slot, 1))
+            };
+            if chunk.occupancy.is_unused() {
+                let last = chunk.occupancy.leave();
+                assert!(last);
+                chunk.free_if(last);
+            }
+            other.join().unwrap();
+        });
+    }
+}
