@@ -18,6 +18,9 @@ pub(crate) const LINE: usize = 64;
 /// Bytes of a chunk without slots, wherever lines begin.
 pub(crate) const EMPTY: usize = size_of::<Chunk>() + LINE;
 
+/// Each byte of a free slot. A pointer of these is to no memory of a process or kernel.
+pub(crate) const FREE: u8 = 0xDD;
+
 /// The start of a chunk; the slots follow.
 pub(crate) struct Chunk {
     occupancy: Occupancy,
@@ -138,6 +141,8 @@ impl Drop for ChunkRef {
 pub(crate) unsafe fn free_slot(chunk: NonNull<Chunk>, slot: NonNull<u8>) {
     // SAFETY: the slot is counted as a user of its chunk, so that the chunk exists; it is shared by reference only.
     let header = unsafe { chunk.as_ref() };
+    // SAFETY: the slot is in the chunk, which has as many bytes from there on; by the caller, it has no other user.
+    unsafe { slot.write_bytes(FREE, header.stride) };
     let offset = slot.as_ptr().addr().wrapping_sub(header.first.addr());
     if header.occupancy.put_back(offset.checked_div(header.stride).unwrap_or(usize::MAX)) {
         // SAFETY: no user is left, and the slab, which makes new ones, was the first to be counted.

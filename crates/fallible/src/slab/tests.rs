@@ -196,6 +196,17 @@ fn a_slot_that_was_freed_is_found_after_a_turn() {
     assert_eq!(slab.slots, slots, "each is used again");
 }
 
+/// In the driver, a use of a value after it was dropped reaches no memory.
+#[test]
+fn a_free_slot_has_no_address_of_memory() {
+    let mut slab = Slab::new();
+    let value = slab.reserve().unwrap().store(|| [1_u64; 5]);
+    let place = Arc::as_ptr(&value);
+    drop(value);
+    // SAFETY: the slot is in a chunk of the slab, has no value and is used by no other thread.
+    assert_eq!(unsafe { place.read() }, [0xDDDD_DDDD_DDDD_DDDD; 5]);
+}
+
 #[test]
 fn formats_as_a_slab_and_a_slot() {
     let mut slab = Slab::<u8>::new();
