@@ -178,7 +178,7 @@ impl Requester {
     fn handle_progress(&mut self, now: Instant) {
         // What is acknowledged need not be sent again.
         if self.next < self.una {
-            let next = hints::continue_from(&mut self.recovery, self.una);
+            let next = self.recovery.hinted.continue_from(self.una);
             if next == self.una {
                 // Responses that are missing are requested with all after them.
                 self.reads.gaps.clear();

@@ -19,7 +19,7 @@ use self::gaps::{Next, Progress, ReadGaps, Repeat};
 use self::response::Response;
 use self::sinks::ReadSinks;
 use super::recovery::round_trip::{Measured, ReadSample};
-use super::recovery::window::MANY_READS;
+use super::recovery::window::reads::MANY_READS;
 use super::send_queue::{SendQueue, Wqe};
 use crate::config::Config;
 use crate::error::CreateError;

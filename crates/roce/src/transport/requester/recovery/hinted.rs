@@ -18,7 +18,7 @@ struct Missing {
 
 /// The packets that the peer has named.
 #[derive(Debug)]
-pub(super) struct Hinted {
+pub(in crate::transport::requester) struct Hinted {
     packets: [Missing; CAPACITY],
     count: usize,
     /// Where the requester continues after these packets; [`Sequence::MAX`] while it is not sending them.
@@ -45,6 +45,13 @@ impl Hinted {
     pub(super) fn leave(&mut self) -> Option<Sequence> {
         let resume = core::mem::replace(&mut self.resume, Sequence::MAX);
         (resume != Sequence::MAX).then_some(resume)
+    }
+
+    /// Returns where the requester continues when what it was about to send is acknowledged, as all before `una`.
+    pub(in crate::transport::requester) fn continue_from(&mut self, una: Sequence) -> Sequence {
+        let Some(resume) = self.leave() else { return una };
+        let next = resume.max(una);
+        self.before(una, next).unwrap_or(next)
     }
 
     /// Returns when the packet was sent again.

@@ -65,13 +65,6 @@ pub(crate) fn handle_hint(
     if in_run || is_sending { None } else { recovery.hinted.before(una, next) }
 }
 
-/// Returns where the requester continues when what it was about to send is acknowledged, as all before `una`.
-pub(crate) fn continue_from(recovery: &mut Recovery, una: Sequence) -> Sequence {
-    let Some(resume) = recovery.hinted.leave() else { return una };
-    let next = resume.max(una);
-    recovery.hinted.before(una, next).unwrap_or(next)
-}
-
 /// Accounts for the packet resent at `sequence`, up to `end`. Returns the next packet to send.
 pub(crate) fn resume_after_resend(
     recovery: &mut Recovery,

@@ -109,7 +109,7 @@ pub(crate) struct Recovery {
     path_sample: Sample,
     rnr_limit: Duration,
     /// Packets that the peer has named as missing.
-    hinted: Hinted,
+    pub(in crate::transport::requester) hinted: Hinted,
 }
 
 impl Recovery {

@@ -24,7 +24,9 @@
 //! until then, so that they alone lose packets, and become smaller. READs are windows of the host that requests them: it sees
 //! what its own port has dropped.
 
-use super::round_trip::Measured;
+mod losses;
+pub(crate) mod reads;
+
 use crate::transport::sequence::Sequence;
 
 /// Part of the excess by which the window falls in a round trip that had use for less.
@@ -65,14 +67,8 @@ pub(crate) struct Window {
 /// The least after any number of losses: a packet and one that shows its loss.
 const FEWEST_IN_FLIGHT: u64 = 2;
 
-/// Parts of the window by which it falls with the first, second and third loss of a flight: to 3/4, 1/2 and 1/3 of it.
-const CUTS: [u64; 3] = [4, 3, 3];
-
 /// A round trip with a queue has this many halves of the one without. A window of twice the bandwidth-delay product makes it two by itself.
 const QUEUED: u64 = 5;
-
-/// While the least is this part of the usual one or less, no more packets are sent during a repair than else.
-const FEW: u64 = 16;
 
 /// Round trips in which the least rises by a packet.
 const PATIENCE: u8 = 4;
@@ -82,14 +78,6 @@ const SHARE: u64 = 8;
 
 /// Round trips with a queue, in one of which the window is drained.
 const DRAIN: u8 = 32;
-
-/// With as many READs granted, the window is requested in as many chunks, and the next one is always on its way.
-pub(crate) const MANY_READS: u32 = 4;
-
-/// Packets of a chunk of a READ: with many READs granted, no more than this, so that little is requested again after a loss; and no fewer
-/// than this while the window is larger.
-const MOST_OF_MANY: u64 = 256;
-const FEWEST: u64 = 64;
 
 /// Nanoseconds by which the round trip rises at least.
 const LEAST_RISE: u64 = 256;
@@ -126,68 +114,6 @@ impl Window {
         self.packets
     }
 
-    /// Returns how many packets may be unacknowledged with the responses of a READ request, of which `granted` may be outstanding.
-    /// It begins below [`Window::packets`]. Of those, `stored` have arrived behind missing ones.
-    #[inline]
-    pub(crate) fn of_reads(&self, granted: u32, stored: u64) -> u64 {
-        let usual = self.with_chunks();
-        let usual = if granted == 2 {
-            usual.max(self.chunk(granted).saturating_mul(2)).min(self.limit)
-        } else {
-            usual
-        };
-        usual.saturating_add(stored).min(self.limit)
-    }
-
-    /// Returns how many packets may be unacknowledged of which `stored` have arrived behind missing ones: those are not in flight.
-    pub(crate) fn reaching_over(&self, stored: u64) -> u64 {
-        self.packets.saturating_add(stored).min(self.limit)
-    }
-
-    /// Returns how many packets may be unacknowledged that are requested in chunks: as the window is used in steps, more than
-    /// the least one, so that it can rise.
-    #[inline]
-    fn with_chunks(&self) -> u64 {
-        // Less than the least: it is drained.
-        if self.packets < self.least {
-            return self.packets;
-        }
-        self.packets.max(self.least.saturating_add(self.least / 2).min(self.limit))
-    }
-
-    /// Returns how many packets of a READ are requested at once, of a peer that has `granted` as many READs. With [`MANY_READS`], a
-    /// quarter of the window. With fewer, the path is empty for the part of a round trip in which a request travels: each is for so much
-    /// that this part is small.
-    pub(crate) fn chunk(&self, granted: u32) -> u64 {
-        // Not less while it is drained: it is that of a whole READ.
-        let packets = self.packets.max(self.least);
-        let chunk = match granted {
-            // A round trip for eleven bandwidth-delay products.
-            0 | 1 => packets.saturating_mul(6),
-            // One and a half while the other is answered.
-            2 => packets.saturating_mul(3) / 4,
-            3 => packets / 3,
-            granted => {
-                let quarter = (packets / 4).min(MOST_OF_MANY);
-                // A power of two, so that a little more or less of a window does not make more chunks.
-                let quarter = 1u64.checked_shl(quarter.checked_ilog2().unwrap_or(0)).unwrap_or(1);
-                quarter.max(packets.div_ceil(u64::from(granted)))
-            }
-        };
-        // Others wait for room in the port.
-        let part = if self.is_low() && granted >= MANY_READS { 4 } else { 1 };
-        chunk.max(FEWEST.min(packets.saturating_mul(2) / 3 / part)).min(self.limit).max(1)
-    }
-
-    /// Returns how many may be unacknowledged while a loss is repaired: twice as many, if as many may be. Not more than else where a port
-    /// holds few of them.
-    pub(crate) fn extended(&self) -> u64 {
-        if self.least.saturating_mul(FEW) <= u64::from(self.usual) {
-            return self.packets;
-        }
-        self.packets.saturating_mul(2).min(self.limit).max(self.least)
-    }
-
     /// Returns the round trip without queues, in nanoseconds; 0 before the first one.
     pub(crate) const fn round_trip(&self) -> u64 {
         if self.is_unmeasured() { 0 } else { self.base }
@@ -219,28 +145,6 @@ impl Window {
         self.rise();
         self.measure_round_trip(delivered, took);
         self.measure_rate(delivered, took);
-    }
-
-    /// Adapts to responses of a READ.
-    #[inline(never)]
-    pub(crate) fn measure_responses(&mut self, measured: Measured) {
-        let Measured { received, took, first, last } = measured;
-        if first {
-            self.latest = took;
-            self.rise();
-            self.measure_round_trip(received, took);
-        }
-        if last && !self.is_unmeasured() {
-            // With few READs granted, the last response comes after all of a long request, which is no queue.
-            let is_queued = first && is_queue(took, self.base);
-            if self.packets < self.least {
-                // It was drained for a round trip.
-                self.packets = self.least;
-            } else if received > self.packets / 2 || is_queued {
-                // However few are requested: responses to others wait behind them.
-                self.follow(received, took, is_queued);
-            }
-        }
     }
 
     #[inline]
@@ -312,44 +216,6 @@ impl Window {
             self.packets = self.packets.max(self.least);
         }
     }
-
-    /// Accounts for a packet that was sent again and acknowledged `took` nanoseconds later.
-    pub(crate) fn measure_again(&mut self, took: u64) {
-        self.latest = took;
-    }
-
-    /// Adapts to the loss of the packet at `una`, of packets before `high`. Of those in flight together, as many losses count as [`CUTS`] has
-    /// parts, and those in round trips without queues not at all. `path` as in [`Window::has_queue`].
-    pub(crate) fn lose(&mut self, una: Sequence, high: Sequence, path: u64) {
-        if !self.has_queue(path) {
-            return;
-        }
-        if una >= self.fallen {
-            self.fallen = high;
-            self.cuts = 0;
-        }
-        let Some(&part) = CUTS.get(usize::from(self.cuts)) else { return };
-        self.cuts = self.cuts.wrapping_add(1);
-        if !self.is_unmeasured() {
-            self.base = self.base.min(path);
-        }
-        let reduced = self.packets.saturating_sub(self.packets.div_ceil(part)).max(FEWEST_IN_FLIGHT);
-        if self.packets <= self.least {
-            self.packets = reduced;
-        }
-        self.least = self.least.min(reduced);
-    }
-
-    /// Adapts to losses from `una` on, of packets before `high`, after which much is sent again: the peer may store less than
-    /// there was in flight.
-    pub(crate) fn shrink(&mut self, una: Sequence, high: Sequence) {
-        if una < self.shrunk {
-            return;
-        }
-        self.shrunk = high;
-        self.packets = (self.packets / 2).max(self.least);
-        self.most = self.packets.max(u64::from(self.usual));
-    }
 }
 
 /// Returns whether a round trip of `took` nanoseconds has a queue. Without, it takes `base`.
@@ -359,12 +225,13 @@ const fn is_queue(took: u64, base: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::round_trip::Measured;
     use super::*;
 
-    const MICROSECOND: u64 = 1000;
+    pub(super) const MICROSECOND: u64 = 1000;
 
     /// Measures full windows on a path that carries a packet in a microsecond, until the window no longer changes. Returns it.
-    fn settle(window: &mut Window, round_trip: u64) -> u64 {
+    pub(super) fn settle(window: &mut Window, round_trip: u64) -> u64 {
         for _ in 0..200 {
             let packets = window.packets();
             window.measure(packets, packets.max(round_trip) * MICROSECOND);
@@ -416,54 +283,6 @@ mod tests {
             window.shrink(Sequence::ZERO.add(round), Sequence::ZERO.add(round + 1));
         }
         assert_eq!(window.packets(), 128);
-    }
-
-    #[test]
-    fn losses_of_packets_in_flight_together_halve_the_window_once() {
-        let mut window = Window::new(128, 8192);
-        window.measure(1, 1000 * MICROSECOND);
-        let half = settle(&mut window, 1000) / 2;
-        let at = |number| Sequence::ZERO.add(number);
-        window.shrink(at(0), at(2000));
-        assert_eq!(window.packets(), half);
-        window.shrink(at(1999), at(3000));
-        assert_eq!(window.packets(), half);
-        // It rises again slowly.
-        for expected in [half, half + half / RISE] {
-            window.measure(window.packets(), 1000 * MICROSECOND);
-            assert_eq!(window.packets(), expected);
-        }
-        let packets = window.packets();
-        window.shrink(at(2000), at(3000));
-        assert_eq!(window.packets(), packets / 2);
-    }
-
-    /// By more with each of three losses of a flight, down to two packets.
-    #[test]
-    fn losses_behind_queues_lower_the_least_which_rises_slowly() {
-        let at = |number| Sequence::ZERO.add(number);
-        let mut window = Window::new(128, 8192);
-        window.measure(1, 20 * MICROSECOND);
-        window.measure(128, 120 * MICROSECOND);
-        let losses =
-            [(0, 128, 96), (5, 130, 64), (5, 131, 42), (127, 200, 42), (128, 192, 31), (191, 200, 20)];
-        for (una, high, expected) in losses {
-            window.lose(at(una), at(high), UNMEASURED);
-            assert_eq!(window.packets(), expected, "{una}");
-        }
-        for round in 1..=108 * u64::from(PATIENCE) {
-            assert_eq!(window.packets(), 20 + (round - 1) / u64::from(PATIENCE));
-            window.measure(1, 120 * MICROSECOND);
-        }
-        assert_eq!(window.packets(), 128);
-        for round in 0..20 {
-            window.lose(at(300 + round), at(301 + round), UNMEASURED);
-        }
-        assert_eq!(window.packets(), FEWEST_IN_FLIGHT);
-        // A path that is longer than that fills again.
-        window.measure(2, 20 * MICROSECOND);
-        window.measure(100, 20 * MICROSECOND);
-        assert_eq!(window.packets(), 200);
     }
 
     /// While there is a queue, in one of [`DRAIN`] round trips.
@@ -525,113 +344,6 @@ mod tests {
             window.follow(least, 128 * MICROSECOND, true);
             assert_eq!(window.least, expected);
         }
-    }
-
-    /// Responses behind a gap are no longer in flight.
-    #[test]
-    fn what_has_arrived_behind_a_gap_makes_room() {
-        let window = Window::new(128, 400);
-        for (stored, reads, packets) in [(0, 192, 128), (100, 292, 228), (1000, 400, 400)] {
-            assert_eq!((window.of_reads(16, stored), window.reaching_over(stored)), (reads, packets));
-        }
-    }
-
-    /// Neither what it measured first, nor packets that other senders delay, hide a queue.
-    #[test]
-    fn a_sender_that_begins_behind_a_queue_sees_it_by_the_time_of_connecting() {
-        let lose = |window: &mut Window, path| window.lose(Sequence::ZERO, Sequence::ZERO.add(1), path);
-        let mut window = Window::new(128, 8192);
-        window.measure(1, 100 * MICROSECOND);
-        lose(&mut window, 41 * MICROSECOND);
-        assert_eq!((window.packets(), window.round_trip()), (128, 100 * MICROSECOND));
-        lose(&mut window, 40 * MICROSECOND);
-        assert_eq!((window.packets(), window.round_trip()), (96, 40 * MICROSECOND));
-        window.measure(1, 100 * MICROSECOND);
-        assert_eq!(window.round_trip(), 40 * MICROSECOND);
-    }
-
-    /// The time of a packet that was sent again is the newest that is known of the path.
-    #[test]
-    fn a_packet_that_was_sent_again_shows_the_queue() {
-        let mut window = Window::new(128, 8192);
-        window.measure(1, 20 * MICROSECOND);
-        window.measure_again(50 * MICROSECOND);
-        window.lose(Sequence::ZERO, Sequence::ZERO.add(1), UNMEASURED);
-        assert_eq!(window.packets(), 96);
-    }
-
-    /// While the least is a sixteenth of the usual one.
-    #[test]
-    fn repairs_send_no_more_than_else_where_a_port_holds_little() {
-        for (least, expected) in [(128, 256), (9, 18), (8, 8), (2, 2)] {
-            let window = Window { packets: least, least, ..Window::new(128, 8192) };
-            assert_eq!(window.extended(), expected);
-        }
-    }
-
-    /// Nor does a loss in a round trip without queues tell anything about them.
-    #[test]
-    fn losses_without_queues_do_not_lower_the_least() {
-        let mut window = Window::new(128, 8192);
-        window.measure(1, 100 * MICROSECOND);
-        for took in [100, 249] {
-            window.measure(60, took * MICROSECOND);
-            window.lose(Sequence::ZERO, Sequence::ZERO.add(1), UNMEASURED);
-            assert_eq!(window.packets(), 128, "{took} us");
-        }
-        window.measure(60, 250 * MICROSECOND);
-        window.lose(Sequence::ZERO, Sequence::ZERO.add(1), UNMEASURED);
-        assert_eq!(window.packets(), 96);
-        // As long as no round trip is known, each loss counts.
-        let mut window = Window::new(128, 8192);
-        window.lose(Sequence::ZERO, Sequence::ZERO.add(1), UNMEASURED);
-        assert_eq!(window.packets(), 96);
-    }
-
-    /// A quarter of the window with many READs granted, more with few.
-    #[test]
-    fn few_granted_reads_have_long_chunks() {
-        let chunk = |packets, granted| {
-            let window = Window { packets, least: packets.min(128), ..Window::new(128, 8192) };
-            let chunk = window.chunk(granted);
-            let in_flight = chunk * u64::from(granted.min(4));
-            assert!(
-                granted > 3 || in_flight <= window.of_reads(granted, 0).max(chunk),
-                "{packets}, {granted}"
-            );
-            chunk
-        };
-        for granted in [1, 2, 3, 4, 8, 16] {
-            assert_eq!(chunk(2, granted), [12, 1, 1, 1, 1, 1][granted.min(5) as usize - 1], "{granted}");
-        }
-        assert_eq!([1, 2, 3, 4, 16].map(|granted| chunk(128, granted)), [768, 96, 64, 64, 64]);
-        assert_eq!([1, 2, 3, 4, 8, 16].map(|granted| chunk(2000, granted)), [8192, 1500, 666, 500, 256, 256]);
-        assert_eq!(Window::new(128, 300).chunk(1), 300);
-        let mut window = Window::IDLE;
-        window.measure(1, 1000);
-        assert_eq!(window.round_trip(), 1000);
-    }
-
-    /// Of a peer that answers one READ at a time.
-    #[test]
-    fn a_chunk_at_a_time_fills_a_path() {
-        for (round_trip, expected) in [(20, 128..=128), (100, 170..=200), (1000, 1000..=2000)] {
-            let mut window = Window::new(128, 8192);
-            for _ in 0..100 {
-                let received = window.chunk(1);
-                let base = round_trip * MICROSECOND;
-                window.measure_responses(Measured { received: 1, took: base, first: true, last: false });
-                let took = base + received * MICROSECOND;
-                window.measure_responses(Measured { received, took, first: false, last: true });
-            }
-            assert!(expected.contains(&window.packets()), "{round_trip} us: {}", window.packets());
-            let chunk = window.chunk(1);
-            assert!(chunk >= 7 * round_trip, "{round_trip} us: {chunk}");
-        }
-        // The rate says nothing while no round trip is known.
-        let mut window = Window::new(128, 8192);
-        window.measure_responses(Measured { received: 700, took: MICROSECOND, first: false, last: true });
-        assert_eq!(window.packets(), 128);
     }
 
     /// Queues do not make the path longer, a single delay makes it little longer.
