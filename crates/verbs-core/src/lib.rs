@@ -54,6 +54,7 @@ pub use roce::{
     PrivateData, ReadLimits, RecvRequest, SendData, SendFlags, SendOperation, SendRequest, Sge, WindowType,
 };
 pub use roce_wire::{PathMtu, Qpn};
+pub use sys::request_large_pages;
 pub use users::Unacknowledged;
 
 /// The lock of the engine: a waiting thread sleeps in the kernel, since the owner may be preempted.

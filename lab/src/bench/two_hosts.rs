@@ -91,7 +91,7 @@ pub fn engines(shape: &Shape, shards: usize) -> Result<Engines> {
         config.crc = shape.crc;
         config.shards = u32::try_from(shards)?;
         let engine = Engine::try_new(config).map_err(failed("Engine::try_new"))?;
-        engine.use_large_pages(request_large_pages);
+        engine.use_large_pages(verbs_core::request_large_pages);
         engine.connections().set_addresses(&[ip(number)]).map_err(failed("set_addresses"))?;
         anyhow::Ok(engine)
     };
@@ -99,12 +99,6 @@ pub fn engines(shape: &Shape, shards: usize) -> Result<Engines> {
     let listen = ListenSpec { ip: None, port: PORT, datagrams: false, backlog: 1, context: 0 };
     engines[1].connections().listen(&listen).map_err(failed("listen"))?;
     Ok(engines)
-}
-
-/// Requests large pages for memory of queue pairs, as the libraries for Linux do.
-fn request_large_pages(memory: NonNull<u8>, size: usize) {
-    // SAFETY: the advice changes no contents, and has no effect on what is not mapped.
-    unsafe { libc::madvise(memory.as_ptr().cast(), size, libc::MADV_HUGEPAGE) };
 }
 
 /// One shard of an engine with connected queue pairs and one registered buffer.

@@ -75,6 +75,7 @@ const AROUND: [(&str, &[&str]); 23] = [
             "roce-testkit",
             "smb-consumer",
             "smb-direct",
+            "verbs-core",
         ],
     ),
     (
