@@ -24,6 +24,8 @@ thread_local! {
     static LOCKS: Cell<usize> = const { Cell::new(0) };
     /// Number of allocations and releases while it held one.
     static UNDER_LOCK: Cell<usize> = const { Cell::new(0) };
+    /// Bytes that are allocated, by a thread that frees what it allocates.
+    static LIVE: Cell<usize> = const { Cell::new(0) };
 }
 
 /// A lock that counts how many of its kind the thread holds.
@@ -78,12 +80,14 @@ unsafe impl GlobalAlloc for Counting {
         if !Self::count() {
             return std::ptr::null_mut();
         }
+        LIVE.set(LIVE.get().wrapping_add(layout.size()));
         // SAFETY: the caller's contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         Self::count_under_lock();
+        LIVE.set(LIVE.get().wrapping_sub(layout.size()));
         // SAFETY: the caller's contract; all memory is the system's.
         unsafe { System.dealloc(memory, layout) };
     }
@@ -92,6 +96,7 @@ unsafe impl GlobalAlloc for Counting {
         if !Self::count() {
             return std::ptr::null_mut();
         }
+        LIVE.set(LIVE.get().wrapping_add(size).wrapping_sub(layout.size()));
         // SAFETY: the caller's contract; all memory is the system's.
         unsafe { System.realloc(memory, layout, size) }
     }
@@ -180,6 +185,49 @@ fn creation_reports_each_failed_allocation_and_succeeds_afterwards() {
         })
     };
     assert!(survives(&ConnError::OutOfMemory, listen) >= 1);
+}
+
+/// The memory of a queue pair is in a chunk of many, which is freed after its last one, when another queue pair is destroyed.
+#[test]
+fn memory_of_queue_pairs_that_were_destroyed_is_freed() {
+    const QPS: usize = 200;
+    let mut config = Config::new(1, [1; 32]);
+    config.max_qps = QPS as u32;
+    let engine = Engine::<Lock>::try_new(config).unwrap();
+    let pd = engine.create_pd();
+    let cq = engine.create_cq(10, 0).unwrap();
+    let options = Options::default();
+    let before = LIVE.get();
+    let mut qps: Vec<_> = (0..QPS).map(|_| engine.create_qp(spec(pd, &cq, &options)).unwrap()).collect();
+    let inside = size_of_val(&*qps[0]) * QPS;
+    while let Some(qp) = qps.pop() {
+        engine.destroy_qp(&qp);
+    }
+    // The tables stay.
+    let kept = LIVE.get() - before;
+    assert!(kept < inside / 8, "{kept} of {inside} bytes");
+}
+
+#[test]
+fn large_pages_are_requested_for_memory_of_many_queue_pairs() {
+    const LARGE_PAGE: usize = 2 << 20;
+    thread_local!(static REQUESTED: Cell<usize> = const { Cell::new(0) });
+    fn request(memory: std::ptr::NonNull<u8>, size: usize) {
+        assert_eq!((memory.addr().get() % LARGE_PAGE, size), (0, LARGE_PAGE));
+        REQUESTED.set(REQUESTED.get() + 1);
+    }
+    let mut config = Config::new(1, [1; 32]);
+    config.max_qps = 4000;
+    let engine = Engine::<Lock>::try_new(config).unwrap();
+    let pd = engine.create_pd();
+    let cq = engine.create_cq(10, 0).unwrap();
+    engine.use_large_pages(request);
+    let options = Options { send_depth: 1, recv_depth: 1, ..Options::default() };
+    let mut qps = Vec::new();
+    while REQUESTED.get() == 0 && qps.len() < 4000 {
+        qps.push(engine.create_qp(spec(pd, &cq, &options)).unwrap());
+    }
+    assert_eq!(REQUESTED.get(), 1, "{} queue pairs", qps.len());
 }
 
 /// Producers and consumers of a queue wait for its lock at `DISPATCH_LEVEL`.

@@ -113,3 +113,45 @@ impl Hinted {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(number: u64) -> Sequence {
+        Sequence::ZERO.add(number)
+    }
+
+    fn hinted(packets: &[u64]) -> Hinted {
+        let mut hinted = Hinted::NONE;
+        for &packet in packets {
+            assert!(hinted.add(at(0), at(packet), |_| false));
+        }
+        hinted
+    }
+
+    /// The packet that is next is sent without a detour.
+    #[test]
+    fn packets_before_the_next_one_are_sent_in_their_order() {
+        let mut hinted = hinted(&[7, 5]);
+        assert_eq!((hinted.before(at(1), at(5)), hinted.leave()), (None, None));
+        for (packet, next) in [(5, 6), (7, 8)] {
+            assert_eq!(hinted.before(at(1), at(next)), Some(at(packet)));
+            assert_eq!(hinted.leave(), Some(at(next)));
+            hinted.mark_sent(at(packet), Instant::from_nanos(1));
+        }
+        assert_eq!(hinted.before(at(1), at(9)), None);
+    }
+
+    #[test]
+    fn the_requester_continues_at_the_oldest_packet_or_behind_it() {
+        let mut named = hinted(&[5]);
+        assert_eq!(named.continue_from(at(3)), at(3), "it sends none of these");
+        for (una, expected, resume) in
+            [(3, 5, Some(at(9))), (5, 5, Some(at(9))), (6, 9, None), (9, 9, None), (12, 12, None)]
+        {
+            assert!(named.before(at(3), at(9)).is_some());
+            assert_eq!((named.continue_from(at(una)), named.leave()), (at(expected), resume), "{una}");
+        }
+    }
+}
