@@ -168,7 +168,7 @@ mod tests {
         let v6 = inet(SocketAddrV6::new("fe80::1".parse().unwrap(), 445, 5, 7).into());
         // SAFETY: the member of the address's family.
         let v6 = unsafe { v6.Ipv6 };
-        // SAFETY: any bits are numbers.
+        // SAFETY: any bits are an array of bytes.
         let ip = unsafe { v6.sin6_addr.u.Byte };
         assert_eq!((v6.sin6_family, u16::from_be(v6.sin6_port)), (AF_INET6, 445));
         assert_eq!((Ipv6Addr::from(ip), v6.sin6_scope_id), ("fe80::1".parse().unwrap(), 7));
