@@ -146,6 +146,10 @@ fn frame_that_is_dropped_leaves_no_header_behind() {
         for len in [0, 1515] {
             queue.slot().unwrap();
             queue.commit_with(len, &offload);
+            queue.slot().unwrap()[..60].fill(8);
+            queue.commit(60);
+            queue.kick();
+            assert_eq!(fake.transmit_with_headers(9), [([0; 12], vec![8; 60])]);
             queue.large_slot().unwrap();
             queue.commit_large(if len == 0 { 0 } else { MAX_LARGE_FRAME + 1 }, &offload);
         }
