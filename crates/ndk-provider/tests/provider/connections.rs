@@ -167,10 +167,14 @@ fn reject_carries_private_data() {
     let active = a.active();
     let connecting = active.connect(a.at(0), b.at(445), &[]);
     let incoming = listener.accept();
+    let failures = || b.provider.performance_counters().ConnectFailure;
+    let before = failures();
     //= R-CONN-15, R-CONN-16
     assert_eq!(call!(incoming, NdkReject, [0u8; 149].as_ptr().cast(), 149), STATUS_INVALID_BUFFER_SIZE);
     assert_eq!(call!(incoming, NdkReject, null_mut(), 1), STATUS_INVALID_PARAMETER);
+    assert_eq!(failures(), before);
     assert_eq!(call!(incoming, NdkReject, b"no".as_ptr().cast(), 2), STATUS_SUCCESS);
+    assert_eq!(failures(), before + 1);
     assert_eq!(call!(incoming, NdkReject, null_mut(), 0), STATUS_CONNECTION_INVALID);
     assert_eq!(connecting.wait(), STATUS_CONNECTION_REFUSED);
     assert_eq!(&active.private_data().expect("the reject's data")[..2], b"no");

@@ -252,4 +252,16 @@ mod tests {
         assert_eq!(first as u32, second as u32, "the slot is not reused");
         assert_ne!(first, second);
     }
+
+    /// The table does not grow with the objects that there have been.
+    #[test]
+    fn slots_of_all_objects_that_are_gone_are_reused() {
+        let registry = registry();
+        let three = || [(); 3].map(|()| Registry::ticket(&registry).ok().unwrap());
+        for _ in 0..3 {
+            drop(three());
+        }
+        let tickets = three();
+        assert_eq!(registry.table.lock().slots.len(), tickets.len());
+    }
 }
