@@ -104,7 +104,8 @@ impl Responder {
             // A READ response acknowledges everything up to itself.
             self.acknowledged = self.acknowledged.max(next.sequence.next());
             if next.sequence.next() == self.expected {
-                self.ack_pending = false;
+                // Stored packets and gap hints have another turn.
+                self.ack_pending = self.executing | self.hints.is_wanted();
             }
             return Ok(Some(len));
         }

@@ -62,9 +62,13 @@ impl Bench {
         self.receive(opcode, psn, Ext::Reth(reth), payload)
     }
 
+    /// Transmits for as long as the transport would.
     fn transmit(&mut self) -> Vec<String> {
         core::iter::from_fn(|| {
             let responder = &mut self.responder;
+            if !responder.has_response() {
+                return None;
+            }
             self.host.describe(|env, link, slot, copy| match responder.transmit(env, link, slot, copy) {
                 Ok(len) => Some(len),
                 Err(Unsent::Idle) => None,
@@ -197,4 +201,28 @@ fn a_failure_while_stored_packets_are_left_ends_the_connection_with_its_own_nak(
     assert_eq!(bench.send(1025), REFUSED);
     bench.flush();
     assert_eq!(bench.transmit(), ["Acknowledge 1025 Nak(invalid request)"]);
+}
+
+/// A READ response acknowledges everything before the first gap. The packets that are missing behind it are named all the same.
+#[test]
+fn a_packet_that_is_missing_is_named_after_a_read_response() {
+    let mut bench = Bench::with_receives(1..=2);
+    bench.responder.peer_repeats_selectively = true;
+    let key = bench.host.key();
+    bench.access(Opcode::READ_REQUEST, 0, 8, key, &[]).unwrap();
+    assert_eq!(bench.transmit().len(), 1);
+    for psn in [2, 3, 5] {
+        bench.send(psn).unwrap();
+    }
+    let sent = bench.transmit();
+    assert!(!sent.is_empty() && sent.iter().all(|nak| nak.starts_with("Acknowledge 1 Nak")), "{sent:?}");
+    for psn in [6, 7] {
+        bench.send(psn).unwrap();
+    }
+    assert!(bench.responder.hints.is_wanted());
+    // The peer has lost the response.
+    bench.access(Opcode::READ_REQUEST, 0, 8, key, &[]).unwrap();
+    let sent = bench.transmit();
+    assert!(sent.len() == 2 && sent[1].starts_with("Acknowledge 0 Ack"), "{sent:?}");
+    assert!(!bench.responder.hints.is_wanted());
 }
