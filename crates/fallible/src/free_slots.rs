@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_set_of_free_slots_has_each_slot_once() {
-        for count in [0, 1, 63, 64, 65, MOST_SLOTS] {
+        for count in [0, 1, 63, 64, 65, if cfg!(miri) { 130 } else { MOST_SLOTS }] {
             let free = FreeSlots::<AtomicUsize>::first(count);
             assert_eq!(free.is_empty(), count == 0);
             let taken: Vec<_> = core::iter::from_fn(|| free.take()).collect();
