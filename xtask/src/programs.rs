@@ -5,14 +5,27 @@
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
 
+use crate::shell;
+
 /// Arguments with which `cargo test` builds test programs and lists them on standard output.
 pub const BUILD: [&str; 5] =
     ["test", "--no-run", "--profile", "tool", "--message-format=json-render-diagnostics"];
+
+/// The program that cargo calls instead of rustc to compile test programs without optimization.
+const COMPILER: &str = "xtask/src/test/compile.sh";
+
+/// Has a command of cargo compile test programs without optimization, but what they test as usual.
+pub fn without_optimization(cargo: &mut Command) {
+    if cfg!(unix) {
+        cargo.env("RUSTC_WRAPPER", shell::root().join(COMPILER));
+    }
+}
 
 /// A test program.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::{
     image::{link::link, toolchain},
-    shell,
+    programs, shell,
     workspace::Workspace,
 };
 
@@ -63,6 +63,7 @@ pub fn command() -> Result<Command> {
     let flags = format!("{SANITIZER}\u{1f}--sysroot={}", library.display());
     cargo.env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", flags);
     cargo.envs(PROFILE.map(|(name, value)| (format!("CARGO_PROFILE_TOOL_{name}"), value)));
+    programs::without_optimization(&mut cargo);
     // The time that a test may take is that of the machine.
     cargo.env("TSAN_OPTIONS", "halt_on_error=1");
     Ok(cargo)

@@ -194,7 +194,8 @@ fn wrong_use_of_lists_is_reported() {
             |_, lists| {
                 let mdl = Guest::new(buffer_of(lists).read().CurrentMdl);
                 // MappedSystemVa: memory of this process, and of no host.
-                mdl.field::<usize>(0x18).write(kept([0_u8; 3 * PAGE_SIZE]).address());
+                let memory = vec![0_u8; 3 * PAGE_SIZE].leak();
+                mdl.field::<usize>(0x18).write(Guest::new(&raw mut memory[0]).address());
                 allocate(buffer_of(lists), 0, 0);
             },
             "NdisMAllocateNetBufferSGList of data at",

@@ -73,7 +73,7 @@ fn parts(name: &str) -> Vec<Vec<&'static str>> {
     })
 }
 
-/// Builds all test programs, optimized: the simulated kernel and the transport move real amounts of data.
+/// Builds all test programs. The simulated kernel and the transport move real amounts of data, and are optimized; the tests are not.
 fn build() -> Result<Vec<Program>> {
     packages::require(&packages::QEMU)?;
     packages::require(&packages::QEMU_USER)?;
@@ -83,6 +83,7 @@ fn build() -> Result<Vec<Program>> {
     for workspace in Workspace::ALL {
         let mut cargo = workspace.cargo();
         cargo.args(programs::BUILD).args(workspace.but_drivers()).stderr(Stdio::inherit());
+        programs::without_optimization(&mut cargo);
         let output = cargo.output().context("cannot run cargo")?;
         ensure!(output.status.success(), "the tests cannot be built");
         built.extend(programs::in_messages(&String::from_utf8_lossy(&output.stdout))?);
