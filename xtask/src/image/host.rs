@@ -8,8 +8,10 @@ use anyhow::{Context as _, Result};
 
 use crate::{manifests, shell};
 
-/// Where the images are built, below the root of a checkout, and where cargo keeps there what it has compiled for this machine.
-const MIRROR: &str = "target/cross";
+/// Where the images are built, below the root of a checkout.
+pub const MIRROR: &str = "target/cross";
+
+/// Where cargo keeps there what it has compiled for this machine.
 const COMPILED: &str = "out/release";
 
 /// Copies what was compiled of published packages to another checkout, whose builds then compile this project's packages for this machine,

@@ -36,7 +36,7 @@ pub use self::linked::packages as linked_packages;
 use self::{architecture::Architecture, kit::Kit, mirror::Mirror, toolchain::Toolchain};
 pub use self::{
     artifact::Image,
-    host::copy_published,
+    host::{MIRROR, copy_published},
     linked::{Linked, Origin},
 };
 use crate::{drivers::DRIVERS, inf, packages, shell};
@@ -52,6 +52,9 @@ const LINKER: &str = "xtask/cross/link.sh";
 
 /// Arguments of cargo for it.
 const FEATURE: &[&str] = &["--features", "strict"];
+
+/// Environment variable by which the driver's build script writes no `viordma.inx` (`build.rs`).
+const NO_INX: &str = "VIORDMA_NO_INX";
 
 #[derive(clap::Args, Default)]
 pub struct Options {
@@ -73,6 +76,9 @@ pub struct Options {
     /// Build target/image/viordma-strict.sys, the driver for authors of NDK consumers
     #[arg(long, conflicts_with = "package")]
     strict: bool,
+    /// Let the driver's build script write viordma.inx, as on Windows, into target/cross
+    #[arg(long, conflicts_with_all = ["package", "strict"])]
+    inx: bool,
 }
 
 pub fn run(options: &Options) -> Result<()> {
@@ -85,10 +91,8 @@ pub fn run(options: &Options) -> Result<()> {
         return check(&Image { sys: sys.clone(), pdb: sys.with_extension("pdb") });
     }
     let name = options.package.as_deref().unwrap_or(if options.strict { STRICT } else { DRIVER });
-    let image = match options.toolchain {
-        Some(toolchain) => build_with(toolchain, options.arch, name)?,
-        None => build_for(options.arch, name)?,
-    };
+    let toolchain = options.toolchain.unwrap_or_else(|| Toolchain::find(options.arch));
+    let image = build_with(toolchain, options.arch, name, options.inx)?;
     if options.check {
         return check(&image);
     }
@@ -112,15 +116,24 @@ pub fn build(name: &str) -> Result<Image> {
 /// # Errors
 /// The build fails.
 pub fn build_for(architecture: Architecture, name: &str) -> Result<Image> {
-    build_with(Toolchain::find(architecture), architecture, name)
+    build_with(Toolchain::find(architecture), architecture, name, false)
 }
 
-fn build_with(toolchain: Toolchain, architecture: Architecture, image: &str) -> Result<Image> {
+fn build_with(
+    toolchain: Toolchain,
+    architecture: Architecture,
+    image: &str,
+    with_inx: bool,
+) -> Result<Image> {
     let cross = Cross::prepare(toolchain, architecture)?;
     let target = architecture.target();
     eprintln!("image: {image} for {target} with {}", toolchain.description());
     let (package, features) = if image == STRICT { (DRIVER, FEATURE) } else { (image, &[][..]) };
-    shell::run(cross.cargo("build")?.args(["--package", package]).args(features))?;
+    let mut cargo = cross.cargo("build")?;
+    if with_inx {
+        cargo.env_remove(NO_INX);
+    }
+    shell::run(cargo.args(["--package", package]).args(features))?;
     cross.mirror.check_lock()?;
 
     let built = cross.directory.join("out").join(target).join("release");
@@ -147,7 +160,7 @@ fn build_with(toolchain: Toolchain, architecture: Architecture, image: &str) -> 
 /// Cargo does not describe them.
 pub fn linked(architecture: Architecture, is_strict: bool) -> Result<Vec<Linked>> {
     let toolchain = Toolchain::find(architecture);
-    let mirror = shell::root().join("target/cross");
+    let mirror = shell::root().join(MIRROR);
     let mut cargo = toolchain.cargo();
     cargo.current_dir(&mirror).args(["metadata", "--format-version", "1", "--filter-platform"]);
     cargo.arg(architecture.target()).args(if is_strict { FEATURE } else { &[] });
@@ -190,7 +203,7 @@ impl Cross {
         );
         packages::require(&packages::IMAGE)?;
         toolchain.prepare()?;
-        let directory = shell::root().join("target/cross");
+        let directory = shell::root().join(MIRROR);
         let kit = match architecture {
             Architecture::X64 => "kit",
             Architecture::Arm64 => "kit-arm64",
@@ -216,7 +229,7 @@ impl Cross {
         cargo.current_dir(&self.directory).env("CARGO_TARGET_DIR", self.directory.join("out"));
         cargo.envs(self.kit.environment());
         // A file in the mirror that both editions write would have each of them built again after the other.
-        cargo.env("VIORDMA_NO_INX", "1");
+        cargo.env(NO_INX, "1");
         Ok(cargo)
     }
 }

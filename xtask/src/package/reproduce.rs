@@ -16,8 +16,9 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Error, Result, bail, ensure};
 use tempfile::TempDir;
+use viordma_inf::{Edition, inx};
 
 use super::{archive, assembly, contents::Contents, source::Source};
 use crate::{
@@ -57,7 +58,8 @@ pub fn run(is_strict: bool) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a copy of the sources in another folder gives the same package of the driver for x64.
+/// Checks that a copy of the sources in another folder gives the same package of the driver for x64, and that the build there, of a checkout
+/// without generated files, writes `viordma.inx`.
 ///
 /// # Errors
 /// A failing build; the names of files that differ.
@@ -70,14 +72,25 @@ pub fn check() -> Result<()> {
     let mut first = assembly::build(&source, ARCHITECTURE, false)?;
     image::copy_published(&copy)?;
     let mut second = Command::new(env::current_exe()?);
-    second.args(["image", "--arch", ARCHITECTURE.name()]).env(shell::ROOT, &copy).current_dir(&copy);
+    second.args(["image", "--arch", ARCHITECTURE.name(), "--inx"]).env(shell::ROOT, &copy).current_dir(&copy);
     shell::run(second.env_remove("CARGO_TARGET_DIR"))?;
+    check_inx(&copy)?;
     let images = copy.join(ARCHITECTURE.images());
     let [sys, pdb] = ["sys", "pdb"].map(|extension| images.join(image::DRIVER).with_extension(extension));
     let mut second = assembly::make(&source, ARCHITECTURE, image::DRIVER, &Image { sys, pdb })?;
     first.add_checksums();
     second.add_checksums();
     println!("{}", compare(&first, &archive::write(&second, &source)?, &source)?);
+    Ok(())
+}
+
+/// Checks that the build of the driver for Windows has written the file that `cargo make` and `cargo wdk build` look for after it.
+fn check_inx(copy: &Path) -> Result<()> {
+    let path = copy.join(image::MIRROR).join("viordma.inx");
+    let written = fs::read_to_string(&path).context("the driver's build script wrote no viordma.inx")?;
+    let expected = inx::text(Edition::Standard).map_err(Error::msg)?;
+    ensure!(written == expected, "the driver's build script wrote another viordma.inx than the tables have");
+    println!("viordma.inx: {} bytes, by the driver's build script for Windows", written.len());
     Ok(())
 }
 
