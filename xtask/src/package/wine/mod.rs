@@ -97,9 +97,8 @@ struct Machine<'a> {
 
 impl Drop for Machine<'_> {
     fn drop(&mut self) {
-        let mut server = Command::new("/usr/bin/wineserver");
         // Its processes would otherwise use the folder while it is removed.
-        let _ = server.env("WINEPREFIX", self.prefix()).args(["-k", "-w"]).output();
+        let _ = self.stop();
     }
 }
 
@@ -118,7 +117,27 @@ impl<'a> Machine<'a> {
         ]);
         shell::run(compiler.args(["-lsetupapi", "-lnewdev"]))?;
         machine.wine(&["wineboot", "--init"])?;
+        machine.stop()?;
+        fs::copy(machine.hive(), machine.first_hive()).context("Wine has written no registry")?;
         Ok(machine)
+    }
+
+    /// Ends all processes of the installation. The last one writes the registry.
+    fn stop(&self) -> Result<()> {
+        let mut server = Command::new("/usr/bin/wineserver");
+        let status = server.env("WINEPREFIX", self.prefix()).args(["-k", "-w"]).output()?.status;
+        ensure!(status.success(), "wineserver cannot be ended: {status}");
+        Ok(())
+    }
+
+    /// Returns the path of the part of the registry that INFs of drivers write.
+    fn hive(&self) -> std::path::PathBuf {
+        self.prefix().join("system.reg")
+    }
+
+    /// Returns the path of a copy of [`Machine::hive`] before any installation.
+    fn first_hive(&self) -> std::path::PathBuf {
+        self.folder.join("first.reg")
     }
 
     fn prefix(&self) -> std::path::PathBuf {
@@ -185,13 +204,14 @@ impl<'a> Machine<'a> {
         self.prefix().join("drive_c").join(path).join(name)
     }
 
-    /// Removes what an installation left.
+    /// Removes what an installation left. The keys are not deleted: Wine's service manager may write those of a service after that.
     fn uninstall(&self) -> Result<()> {
-        for key in [SERVICE, EVENT_LOG, CLASS, DEVICES] {
-            self.wine(&["reg", "delete", key, "/f"])?;
-            ensure!(self.registry(key)?.is_empty(), "{key} cannot be deleted");
-        }
+        self.stop()?;
+        fs::copy(self.first_hive(), self.hive()).context("the registry cannot be restored")?;
         let _ = fs::remove_dir_all(self.file(""));
+        for key in [SERVICE, EVENT_LOG, DEVICES] {
+            ensure!(self.registry(key)?.is_empty(), "{key} was there before the installation");
+        }
         Ok(())
     }
 
