@@ -56,7 +56,7 @@ pub enum Behavior {
 /// The filter driver of a host.
 #[derive(Clone)]
 pub struct Filter {
-    shared: Arc<Shared>,
+    shared: Arc<FilterState>,
 }
 
 #[derive(Default)]
@@ -67,7 +67,7 @@ struct Counters {
     detached: AtomicU64,
 }
 
-struct Shared {
+struct FilterState {
     behavior: Behavior,
     counters: Counters,
     handle: Mutex<usize>,
@@ -76,7 +76,7 @@ struct Shared {
 /// A module on an adapter.
 struct Module {
     handle: usize,
-    driver: Arc<Shared>,
+    driver: Arc<FilterState>,
     state: Mutex<State>,
     /// Set when the thread has to look for lists, or to end.
     changed: Event,
@@ -99,7 +99,7 @@ impl Filter {
     /// When NDIS refuses it.
     #[must_use]
     pub fn register(host: &Arc<Host>, behavior: Behavior) -> Self {
-        let shared = Arc::new(Shared { behavior, counters: Counters::default(), handle: Mutex::new(0) });
+        let shared = Arc::new(FilterState { behavior, counters: Counters::default(), handle: Mutex::new(0) });
         host.bind_filter(SERVICE);
         let registered = shared.clone();
         let entry = move || {
@@ -358,7 +358,7 @@ unsafe fn module(context: NDIS_HANDLE) -> Arc<Module> {
 
 unsafe extern "efiapi" fn attach(handle: NDIS_HANDLE, driver: NDIS_HANDLE, _: *mut c_void) -> NDIS_STATUS {
     on_host_stack(|| {
-        let shared = driver.cast::<Shared>().cast_const();
+        let shared = driver.cast::<FilterState>().cast_const();
         // SAFETY: the context of the registration, which keeps a reference.
         unsafe { Arc::increment_strong_count(shared) };
         // SAFETY: takes over the reference that was just added.

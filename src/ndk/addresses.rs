@@ -32,10 +32,10 @@ const LAST_RETRY: Duration = Duration::from_secs(30);
 /// Between a change and its notification the answer is the old one, as it is for every user of addresses. What fails for lack
 /// of memory is tried again by a thread, which exists from the start on.
 pub struct Addresses {
-    shared: AliasableBox<Shared>,
+    shared: AliasableBox<AddressTable>,
 }
 
-struct Shared {
+struct AddressTable {
     luid: NET_LUID,
     list: SpinLock<List>,
     /// Number of times that the system's table was read.
@@ -65,7 +65,7 @@ impl Addresses {
     /// Addresses of the adapter `luid`; `None` if memory is short. If the system refuses to register for notifications or to
     /// return its table, a thread tries again until it succeeds. `PASSIVE_LEVEL`.
     pub fn watch(luid: NET_LUID, driver: DriverObject) -> Option<Self> {
-        let shared = AliasableBox::try_new(Shared {
+        let shared = AliasableBox::try_new(AddressTable {
             luid,
             list: SpinLock::new(List { reading: 0, delivered: true, addresses: Vec::new() }),
             readings: AtomicU64::new(0),
@@ -133,10 +133,10 @@ impl Drop for Addresses {
     }
 }
 
-/// The reference to [`Shared`] of the thread that tries again.
-struct Updater(*const Shared);
+/// The reference to [`AddressTable`] of the thread that tries again.
+struct Updater(*const AddressTable);
 
-// SAFETY: the thread only borrows `Shared`, which is `Sync`, and `Addresses::stop` waits for its end.
+// SAFETY: the thread only borrows `AddressTable`, which is `Sync`, and `Addresses::stop` waits for its end.
 unsafe impl Send for Updater {}
 
 impl Updater {
@@ -164,7 +164,7 @@ impl Updater {
     }
 }
 
-impl Shared {
+impl AddressTable {
     /// Returns whether notifications are registered, the newest reading has succeeded, and the provider has its addresses.
     fn is_current(&self) -> bool {
         let list = self.list.lock();
@@ -267,6 +267,6 @@ unsafe extern "efiapi" fn changed(
     _kind: MIB_NOTIFICATION_TYPE,
 ) {
     // SAFETY: the context given to `NotifyUnicastIpAddressChange`, alive until the notification is cancelled.
-    let shared = unsafe { &*context.cast::<Shared>() };
+    let shared = unsafe { &*context.cast::<AddressTable>() };
     shared.refresh();
 }

@@ -38,12 +38,12 @@ const MIN_RESEND: Duration = Duration::from_micros(15_600);
 /// Network Direct on one adapter. A thread reports changes of its state to NDIS: the disable event waits for consumers, for
 /// which a system worker thread is too precious, and a change must not depend on memory.
 pub struct Ndk {
-    shared: Arc<Shared>,
+    shared: Arc<RunningProvider>,
     addresses: Arc<Addresses>,
     tracing: Tracing,
 }
 
-struct Shared {
+struct RunningProvider {
     provider: Provider,
     /// Of the thread only.
     event: StateEvent,
@@ -166,7 +166,7 @@ impl Ndk {
         let handle = Handle::new(setup.handle);
         let mtu = setup.max_frame.saturating_sub(config::ETHERNET_HEADER);
         let event = StateEvent::new(frame_size, mtu, configuration.configured_roce_frame_size);
-        let shared = Shared { provider, event, port, handle, state, wake, idle, ended };
+        let shared = RunningProvider { provider, event, port, handle, state, wake, idle, ended };
         let shared = Arc::try_new(shared).map_err(|_| Failure::NoResources)?;
         let reporter = Reporter(&raw const *shared);
         // SAFETY: `drop` stops the updates before the provider is dropped, and only handlers of this adapter call `refresh`.
@@ -307,11 +307,11 @@ impl Drop for Ndk {
     }
 }
 
-/// The thread's reference to [`Shared`]. Not an `Arc`: the thread could drop the last one, and with it the device's memory, after
+/// The thread's reference to [`RunningProvider`]. Not an `Arc`: the thread could drop the last one, and with it the device's memory, after
 /// the adapter was halted.
-struct Reporter(*const Shared);
+struct Reporter(*const RunningProvider);
 
-// SAFETY: the thread only borrows `Shared`, which is `Sync`, and `Ndk::drop` waits for its end.
+// SAFETY: the thread only borrows `RunningProvider`, which is `Sync`, and `Ndk::drop` waits for its end.
 unsafe impl Send for Reporter {}
 
 impl Reporter {
@@ -339,7 +339,7 @@ impl Reporter {
     }
 }
 
-impl Shared {
+impl RunningProvider {
     /// Reports state changes to NDIS until none is pending: one event at a time, alternating. Returns whether the thread is to
     /// end. `PASSIVE_LEVEL`.
     //= R-OIDNDK-10, R-OIDNDK-12, R-OIDNDK-14, R-PNP-15, R-PNP-16

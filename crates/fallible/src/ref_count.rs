@@ -91,16 +91,16 @@ mod models {
     ::models::loom_word!(LoomWord: crate::word::Word);
 
     /// A value whose last user destroys it.
-    struct Shared {
+    struct Counted {
         count: RefCount<LoomWord>,
         value: UnsafeCell<usize>,
         destroyed: Counter,
     }
 
     // SAFETY: loom checks accesses to the cell.
-    unsafe impl Sync for Shared {}
+    unsafe impl Sync for Counted {}
 
-    impl Shared {
+    impl Counted {
         fn new() -> Arc<Self> {
             let value = UnsafeCell::new(7);
             Arc::new(Self { count: RefCount::one(), value, destroyed: Counter::new(0) })
@@ -123,7 +123,7 @@ mod models {
     #[test]
     fn model_last_release_follows_all_uses() {
         loom::model(|| {
-            let shared = Shared::new();
+            let shared = Counted::new();
             let threads = [(); 2].map(|()| {
                 shared.count.acquire();
                 let shared = shared.clone();
@@ -144,7 +144,7 @@ mod models {
     #[test]
     fn model_sole_owner_writes_after_all_uses() {
         loom::model(|| {
-            let shared = Shared::new();
+            let shared = Counted::new();
             shared.count.acquire();
             let other = {
                 let shared = shared.clone();
@@ -166,8 +166,8 @@ mod models {
     #[test]
     fn model_look_up_finds_no_value_that_is_being_destroyed() {
         loom::model(|| {
-            let (shared, table) = (Shared::new(), Arc::new(loom::sync::Mutex::new(true)));
-            let leave = |shared: &Shared, table: &loom::sync::Mutex<bool>| {
+            let (shared, table) = (Counted::new(), Arc::new(loom::sync::Mutex::new(true)));
+            let leave = |shared: &Counted, table: &loom::sync::Mutex<bool>| {
                 if shared.count.release() {
                     *table.lock().unwrap() = false;
                     // SAFETY: loom reports a concurrent access.

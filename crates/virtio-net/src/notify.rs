@@ -272,7 +272,7 @@ mod tests {
         assert!(notifies(packed_event::FLAGS_MASK), "a reserved value disables nothing");
     }
 
-    struct Shared {
+    struct Ring {
         /// Data that the index publishes: a descriptor, for example.
         payload: AtomicU16,
         index: AtomicU16,
@@ -280,9 +280,9 @@ mod tests {
         flags: AtomicU16,
     }
 
-    fn shared() -> Arc<Shared> {
+    fn shared() -> Arc<Ring> {
         let word = || AtomicU16::new(0);
-        Arc::new(Shared { payload: word(), index: word(), event: word(), flags: word() })
+        Arc::new(Ring { payload: word(), index: word(), event: word(), flags: word() })
     }
 
     /// The driver publishes a buffer while the device goes idle: either the driver notifies, or the device's last

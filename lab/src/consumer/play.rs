@@ -31,7 +31,7 @@ const CANCELLED: i32 = 0xc000_0120_u32.cast_signed();
 const FOREVER: Duration = Duration::from_secs(1 << 32);
 
 /// State that the threads of a script share.
-struct Shared {
+struct ScriptRun {
     log: Log,
     variables: Variables,
     signals: BTreeMap<String, Event>,
@@ -51,7 +51,7 @@ struct Started {
 
 /// A running thread of a script.
 struct Player {
-    shared: Arc<Shared>,
+    shared: Arc<ScriptRun>,
     host: Arc<Host>,
     name: String,
     files: BTreeMap<String, File>,
@@ -71,7 +71,7 @@ pub fn play(bed: &Bed, script: &Arc<Script>, cut: Option<Duration>) -> Vec<Line>
     variables.add(&script.variables);
     let signals = script.threads.iter().flat_map(Thread::signals);
     let lines = |host: &Arc<Host>| (host.name().to_owned(), host.debug_output().len());
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(ScriptRun {
         log: Log::new(&world),
         variables,
         signals: signals.map(|name| (name.to_owned(), bed.sim().event())).collect(),
@@ -104,7 +104,7 @@ pub fn play(bed: &Bed, script: &Arc<Script>, cut: Option<Duration>) -> Vec<Line>
 
 /// Waits until all threads have ended, or are lost with their hosts. Switches the hosts off on which threads are left when
 /// the script's time is over.
-fn wait(bed: &Bed, script: &Script, shared: &Shared, threads: &[(Arc<Host>, JoinHandle<()>)]) {
+fn wait(bed: &Bed, script: &Script, shared: &ScriptRun, threads: &[(Arc<Host>, JoinHandle<()>)]) {
     let world = bed.sim().world();
     let after =
         |time: Duration| world.now().saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));

@@ -104,13 +104,13 @@ fn ended(outcome: Result<transfer::Report, Box<transfer::Failure>>) -> Result<()
 /// A TCP connection, over which either side sends a number of bytes.
 pub struct Tcp {
     ends: Vec<JoinHandle<Result<bool>>>,
-    shared: Arc<Shared>,
+    shared: Arc<TcpProgress>,
     miniports: [Miniport; 2],
 }
 
 /// State that the threads of a connection share.
 #[derive(Default)]
-struct Shared {
+struct TcpProgress {
     stopped: AtomicBool,
     /// Sides that have received everything.
     complete: AtomicU32,
@@ -119,7 +119,7 @@ struct Shared {
 impl Tcp {
     /// Begins to send `bytes` bytes each way.
     pub fn begin(machines: [(&Machine, &Miniport); 2], bytes: usize) -> Self {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(TcpProgress::default());
         let [first, second] = machines.map(|(machine, _)| machine.address());
         let ends = machines.into_iter().zip([None, Some(first)].into_iter().rev()).map(
             |((machine, miniport), peer)| {
@@ -188,7 +188,7 @@ fn drive(
     address: IpAddr,
     peer: Option<IpAddr>,
     bytes: usize,
-    shared: &Shared,
+    shared: &TcpProgress,
 ) -> Result<bool> {
     let now = || Duration::from_nanos(current().world().now());
     let stack = TcpStack::new(miniport, mac, (address, 24)).map_err(NoStack);

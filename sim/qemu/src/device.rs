@@ -57,12 +57,12 @@ const DOORBELL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A virtio-net-pci device of QEMU. [`QemuNic::close`] or drop ends QEMU.
 pub struct QemuNic {
-    shared: Arc<Shared>,
+    shared: Arc<QemuState>,
     /// The thread that delivers QEMU's interrupts; `None` when the device is closed.
     interrupts: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct Shared {
+struct QemuState {
     /// QEMU; `None` when the device is closed.
     process: Mutex<Option<Process>>,
     bus: Arc<dyn Bus>,
@@ -118,7 +118,7 @@ impl QemuNic {
         notifier.aim(&mut qtest, &structures)?;
         let doorbell = ivshmem_bars.first().map_or(0, |bar| bar.start) + DOORBELL;
         await_doorbells(&mut qtest, &doorbells, doorbell)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(QemuState {
             process: Mutex::new(Some(process)),
             bus,
             memory: Arc::new(DmaSpace::at(MEMORY, memory, len)?),
@@ -141,9 +141,9 @@ impl QemuNic {
         let of_thread = shared.clone();
         let interrupts = thread::Builder::new().name("QEMU interrupts".to_owned()).spawn(move || {
             if of_thread.polled {
-                Shared::poll_interrupts(&of_thread);
+                QemuState::poll_interrupts(&of_thread);
             } else {
-                of_thread.doorbells.run(|vector| Shared::interrupt(&of_thread, vector));
+                of_thread.doorbells.run(|vector| QemuState::interrupt(&of_thread, vector));
             }
         })?;
         Ok(Arc::new(Self { shared, interrupts: Mutex::new(Some(interrupts)) }))
@@ -300,7 +300,7 @@ fn await_doorbells(qtest: &mut Qtest, doorbells: &Doorbells, register: u64) -> i
     Ok(())
 }
 
-impl Shared {
+impl QemuState {
     /// Runs a command; `None` when QEMU does not reply. From then on the device is removed.
     fn with_qtest<T>(&self, command: impl FnOnce(&mut Qtest) -> io::Result<T>) -> Option<T> {
         if self.removed.load(Relaxed) {

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize
 struct PingPong {
     cq: AtomicPtr<NDK_CQ>,
     /// `None` once the queue pair is about to be closed, after which it is not posted to.
-    qp: Mutex<Option<Shared<NDK_QP>>>,
+    qp: Mutex<Option<OnAnyThread<NDK_QP>>>,
     inside: AtomicBool,
     rounds: AtomicUsize,
     overlaps: AtomicUsize,
@@ -62,7 +62,7 @@ fn ping_pong_end(node: &Node, connector: *mut NDK_CONNECTOR) -> (End, &'static P
     let (cq, pd) = (Cq { raw, notified: CallbackRecord::new() }, node.pd());
     let end = End { qp: qp(pd, &cq), cq, pd, connector, disconnected: CallbackRecord::new() };
     ping_pong.cq.store(end.cq.raw, Ordering::SeqCst);
-    *ping_pong.qp.lock().unwrap() = Some(Shared(end.qp));
+    *ping_pong.qp.lock().unwrap() = Some(OnAnyThread(end.qp));
     (end, ping_pong)
 }
 
@@ -266,25 +266,11 @@ fn a_disconnect_that_waits_for_a_completion_raises_no_event_after_the_connector_
     listener.close();
 }
 
-/// A raw pointer for threads of a test that waits for them.
-#[derive(Clone, Copy)]
-struct Shared<T>(*mut T);
-// SAFETY: calls on NDK objects may come from any thread.
-unsafe impl<T> Send for Shared<T> {}
-// SAFETY: as above.
-unsafe impl<T> Sync for Shared<T> {}
-
-impl<T> Shared<T> {
-    fn get(&self) -> *mut T {
-        self.0
-    }
-}
-
 //= R-CREATE-17, R-CLOSE-13, R-CREATE-19
 #[test]
 fn objects_are_created_and_closed_by_many_threads() {
     let (a, _b) = pair();
-    let (adapter, pd) = (Shared(a.adapter()), Shared(a.pd()));
+    let (adapter, pd) = (OnAnyThread(a.adapter()), OnAnyThread(a.pd()));
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(move || {
@@ -325,7 +311,7 @@ fn every_accepted_post_completes_once_despite_flush_and_close() {
         for context in 0..32 {
             assert_eq!(passive.receive(context, &[]), STATUS_SUCCESS);
         }
-        let (qp, connector) = (Shared(active.qp), Shared(active.connector));
+        let (qp, connector) = (OnAnyThread(active.qp), OnAnyThread(active.connector));
         let accepted = std::thread::scope(|scope| {
             let poster = scope.spawn(move || {
                 let mut accepted = 0;

@@ -118,7 +118,7 @@ fn queue_may_be_changed_polled_and_armed_while_completions_arrive() {
     let (a, b) = pair();
     let (active, passive, listener) = connect(&a, &b);
     let stop = AtomicBool::new(false);
-    let raw = Shared(passive.cq.raw);
+    let raw = OnAnyThread(passive.cq.raw);
     let mut received = 0;
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -155,20 +155,6 @@ fn queue_may_be_changed_polled_and_armed_while_completions_arrive() {
     active.close();
     passive.close();
     listener.close();
-}
-
-/// A raw pointer for threads of a test that waits for them.
-#[derive(Clone, Copy)]
-struct Shared(*mut NDK_CQ);
-// SAFETY: calls on NDK objects may come from any thread.
-unsafe impl Send for Shared {}
-// SAFETY: as above.
-unsafe impl Sync for Shared {}
-
-impl Shared {
-    fn get(&self) -> *mut NDK_CQ {
-        self.0
-    }
 }
 
 //= R-CQ-44, R-CQ-45, R-CQ-46, R-CQ-48, R-CQ-49, R-CQ-53, R-CQ-54, R-INFO-25

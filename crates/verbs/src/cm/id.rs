@@ -15,7 +15,7 @@ use verbs_core::{Error, addresses as gids};
 
 use super::addresses::{read, storage};
 use super::event::acknowledge;
-use super::shared;
+use super::open_devices;
 use crate::abi::attributes::IbvQpInitAttr;
 use crate::abi::device::IbvGid;
 use crate::abi::flags::{IBV_QPT_RC, IBV_QPT_UD};
@@ -120,7 +120,7 @@ pub fn wrap(
 pub fn show_addresses(id: *mut RdmaCmId) -> Result<(), Error> {
     let found = find(id)?;
     let device = found.core.device();
-    let shared = device.as_ref().map(|device| shared::of(device.address())).transpose()?;
+    let shared = device.as_ref().map(|device| open_devices::of(device.address())).transpose()?;
     let (local, remote) = (found.core.local(), found.core.remote());
     let gid = |address: SocketAddr| IbvGid { raw: gids::gid(address.ip()) };
     update(id, |shown| {

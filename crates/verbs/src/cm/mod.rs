@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | [`addresses`] | socket addresses |
 //! | [`addrinfo`] | `rdma_getaddrinfo` |
-//! | [`shared`] | the contexts that identifiers share |
+//! | [`open_devices`] | the contexts that identifiers share |
 //! | [`event`] | events |
 //! | [`id`] | identifiers |
 //! | [`objects`] | queue pairs of identifiers, and their completion queues |
@@ -22,4 +22,4 @@ mod endpoint;
 mod event;
 mod id;
 mod objects;
-mod shared;
+mod open_devices;

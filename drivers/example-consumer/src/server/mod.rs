@@ -40,11 +40,11 @@ pub struct Options {
 
 /// A running server. Dropping it stops it, at `PASSIVE_LEVEL`.
 pub struct Server {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
 }
 
 /// State of a server that callbacks and work items share.
-struct Shared {
+struct ServerState {
     device: Device,
     adapter: Arc<Adapter>,
     limits: Limits,
@@ -80,7 +80,7 @@ impl Server {
         let limits = Limits::new(&adapter.info()?, options.receives)?;
         let store = Arc::try_new(Store::new(&adapter, options.store)?).map_err(no_memory)?;
         let established = vec::with_capacity(options.connections).map_err(no_memory)?;
-        let shared = Arc::try_new(Shared {
+        let shared = Arc::try_new(ServerState {
             device: Device(device),
             adapter,
             limits,
@@ -128,7 +128,7 @@ impl Drop for Server {
     }
 }
 
-impl Shared {
+impl ServerState {
     /// Admits an incoming connection, and lets a work item accept it. `DISPATCH_LEVEL`.
     fn connecting(this: &Arc<Self>, connector: Connector) {
         let admitted = this.admit(&connector);
@@ -250,7 +250,7 @@ impl Shared {
 
 /// The connect event; `context` is the server's shared part.
 unsafe extern "efiapi" fn connecting(context: *mut c_void, connector: *mut NDK_CONNECTOR) {
-    let shared = context.cast_const().cast::<Shared>();
+    let shared = context.cast_const().cast::<ServerState>();
     // SAFETY: the shared part is alive until the listener is closed, and was made by an `Arc`.
     let owner = unsafe { Arc::from_raw(shared) };
     let shared = owner.clone();
@@ -260,6 +260,6 @@ unsafe extern "efiapi" fn connecting(context: *mut c_void, connector: *mut NDK_C
     // SAFETY: the connector of a connect event belongs to this driver.
     //= R-CONN-46
     if let Ok(connector) = unsafe { Connector::incoming(&shared.adapter, connector) } {
-        Shared::connecting(&shared, connector);
+        ServerState::connecting(&shared, connector);
     }
 }

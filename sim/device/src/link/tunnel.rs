@@ -132,11 +132,11 @@ pub struct TunnelCounters {
 
 /// One end of a wire outside the simulation. Dropping it closes that end.
 pub struct Tunnel {
-    shared: Arc<Shared>,
+    shared: Arc<TunnelState>,
     threads: Vec<JoinHandle<()>>,
 }
 
-struct Shared {
+struct TunnelState {
     now: Box<dyn Fn() -> u64 + Send + Sync>,
     port: Port,
     datagrams: Datagrams,
@@ -168,7 +168,7 @@ impl Tunnel {
         port: Port,
         datagrams: Datagrams,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(TunnelState {
             now: Box::new(now),
             port,
             datagrams,
@@ -186,12 +186,12 @@ impl Tunnel {
         let endpoint: Arc<dyn Endpoint> = shared.clone();
         shared.port.attach(Arc::downgrade(&endpoint));
         let mut tunnel = Self { shared, threads: Vec::new() };
-        tunnel.spawn("tunnel out", Shared::send)?;
-        tunnel.spawn("tunnel in", Shared::receive)?;
+        tunnel.spawn("tunnel out", TunnelState::send)?;
+        tunnel.spawn("tunnel in", TunnelState::receive)?;
         Ok(tunnel)
     }
 
-    fn spawn(&mut self, name: &str, body: fn(&Shared)) -> io::Result<()> {
+    fn spawn(&mut self, name: &str, body: fn(&TunnelState)) -> io::Result<()> {
         let shared = self.shared.clone();
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || body(&shared))?;
         self.threads.push(thread);
@@ -226,7 +226,7 @@ impl Drop for Tunnel {
     }
 }
 
-impl Shared {
+impl TunnelState {
     fn close(&self) {
         self.closing.store(true, SeqCst);
         // Wakes the receiving thread. Fails on an unconnected socket, but wakes the thread nevertheless.
@@ -329,7 +329,7 @@ impl Shared {
     }
 }
 
-impl Endpoint for Shared {
+impl Endpoint for TunnelState {
     fn wake_at(&self, time: u64) {
         let mut due = self.due.lock();
         if due.is_none_or(|known| time < known) {

@@ -14,7 +14,7 @@ use roce_wire::{
     cm::{IpCm, IpEnds, RejReason},
 };
 
-use super::state::{Player, Shared, failed};
+use super::state::{Player, PeerMemory, failed};
 use crate::replay::{
     infer::{Conn, ConsumerAction, Message, RoceFrame},
     setup::{Fate, Nth},
@@ -64,7 +64,7 @@ impl Player<'_> {
                 )),
                 None => None,
             };
-            self.shared.push(Shared { key, memory, window, written });
+            self.shared.push(PeerMemory { key, memory, window, written });
         }
         Ok(())
     }

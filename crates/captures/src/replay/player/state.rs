@@ -26,7 +26,7 @@ pub struct Player<'a> {
     pub(super) cq: Arc<Cq<Lock>>,
     pub(super) srq: Option<Arc<Srq<Lock>>>,
     pub(super) pd: Pd,
-    pub(super) shared: Vec<Shared>,
+    pub(super) shared: Vec<PeerMemory>,
     pub(super) receives: BTreeMap<u64, Memory>,
     /// READs of this side with the expected data, by context.
     pub(super) reads: BTreeMap<u64, (Memory, Vec<u8>)>,
@@ -65,7 +65,7 @@ pub(super) struct Live {
 }
 
 /// Memory that the peer reads and writes.
-pub(super) struct Shared {
+pub(super) struct PeerMemory {
     /// Its key in the capture.
     pub(super) key: u32,
     pub(super) memory: Memory,
@@ -75,7 +75,7 @@ pub(super) struct Shared {
     pub(super) written: Vec<Option<u8>>,
 }
 
-impl Shared {
+impl PeerMemory {
     /// Translates a key of the capture to that of the engine; `None` if it is another key.
     pub(super) fn engine_key(&self, key: u32) -> Option<u32> {
         match &self.window {

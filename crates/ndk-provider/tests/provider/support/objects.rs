@@ -146,3 +146,17 @@ impl Listener {
         close!(self.raw, NdkCloseListener);
     }
 }
+
+/// A raw pointer for threads of a test that waits for them.
+#[derive(Clone, Copy)]
+pub struct OnAnyThread<T>(pub *mut T);
+// SAFETY: calls on NDK objects may come from any thread.
+unsafe impl<T> Send for OnAnyThread<T> {}
+// SAFETY: as above, also through one reference.
+unsafe impl<T> Sync for OnAnyThread<T> {}
+
+impl<T> OnAnyThread<T> {
+    pub fn get(&self) -> *mut T {
+        self.0
+    }
+}

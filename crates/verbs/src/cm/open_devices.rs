@@ -15,21 +15,21 @@ use crate::{device, errno, open, pd};
 
 /// A context and its protection domain, by address: pointers that programs get.
 #[derive(Clone, Copy)]
-pub struct Shared {
+pub struct OpenDevice {
     pub context: *mut IbvContext,
     pub pd: *mut IbvPd,
 }
 
 // SAFETY: the pointers are handles, which any thread may use.
-unsafe impl Send for Shared {}
+unsafe impl Send for OpenDevice {}
 
-static OPEN: Mutex<Option<HashMap<IpAddr, Shared>>> = Mutex::new(None);
+static OPEN: Mutex<Option<HashMap<IpAddr, OpenDevice>>> = Mutex::new(None);
 
 /// Returns the context of an address.
 ///
 /// # Errors
 /// [`Error::NoDevice`]; those of opening a device.
-pub fn of(address: IpAddr) -> Result<Shared, Error> {
+pub fn of(address: IpAddr) -> Result<OpenDevice, Error> {
     let mut all = OPEN.lock();
     let all = all.get_or_insert_default();
     if let Some(shared) = all.get(&address) {
@@ -37,7 +37,7 @@ pub fn of(address: IpAddr) -> Result<Shared, Error> {
     }
     let listed = device::all().iter().find(|listed| listed.address() == address);
     let context = open::open(listed.ok_or(Error::NoDevice)?)?;
-    let shared = Shared { context, pd: pd::create(context)? };
+    let shared = OpenDevice { context, pd: pd::create(context)? };
     all.insert(address, shared);
     Ok(shared)
 }
