@@ -14,7 +14,7 @@ use roce_wire::{
     cm::{IpCm, IpEnds, RejReason},
 };
 
-use super::state::{Player, PeerMemory, failed};
+use super::state::{PeerMemory, Player, failed};
 use crate::replay::{
     infer::{Conn, ConsumerAction, Message, RoceFrame},
     setup::{Fate, Nth},
