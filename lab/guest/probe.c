@@ -537,6 +537,20 @@ static void *client(void *unused)
 
 /* --- the server ------------------------------------------------------------------------------ */
 
+/* Sends what an item was found to be. The peer disconnects once it has the last verdict: if its acknowledgement of that is lost, the request is
+ * flushed or does not complete, and the peer, which would miss the verdict, says whether it came. */
+static void send_verdict(struct conn *c, uint32_t item, uint32_t bytes, bool is_last)
+{
+	struct ibv_wc wc;
+	send_control(c, IBV_WR_SEND, VERDICT, item, bytes, 0);
+	if (!is_last) {
+		complete(c, IBV_WC_SUCCESS);
+	} else if (next(c, c->sends, &wc) && wc.status != IBV_WC_SUCCESS
+		   && !(wc.status == IBV_WC_WR_FLUSH_ERR && is_disconnected(c))) {
+		fail(c, "the last verdict completed with %s", ibv_wc_status_str(wc.status));
+	}
+}
+
 static void serve_sent(struct conn *c, uint32_t first, uint32_t end)
 {
 	for (uint32_t i = first; i < end && !c->failed; i++) {
@@ -546,8 +560,7 @@ static void serve_sent(struct conn *c, uint32_t first, uint32_t end)
 		if (wc.byte_len != ladder[i]) fail(c, "item %u has %u bytes", i, wc.byte_len);
 		else holds(c, data, i, ladder[i]);
 		post_receive(c, wc.wr_id);
-		send_control(c, IBV_WR_SEND, VERDICT, i, ladder[i], 0);
-		complete(c, IBV_WC_SUCCESS);
+		send_verdict(c, i, ladder[i], i + 1 == end);
 	}
 }
 
@@ -557,8 +570,7 @@ static void serve_checks(struct conn *c, uint32_t end)
 		struct control check;
 		if (!receive_control(c, CHECK, &check)) return;
 		holds(c, c->data, c->scenario == READ ? 0 : be32toh(check.index), be32toh(check.length));
-		send_control(c, IBV_WR_SEND, VERDICT, be32toh(check.index), be32toh(check.length), 0);
-		complete(c, IBV_WC_SUCCESS);
+		send_verdict(c, be32toh(check.index), be32toh(check.length), i + 1 == end);
 	}
 }
 
