@@ -32,7 +32,7 @@ unsafe impl GlobalAlloc for Memory {
             return ptr::null_mut();
         }
         BLOCKS.set(BLOCKS.get() + 1);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises a layout whose size is not zero.
         unsafe { System.alloc(layout) }
     }
 

@@ -31,7 +31,7 @@ thread_local! {
 /// A lock that counts how many of its kind the thread holds.
 struct CountedLock(Lock);
 
-// SAFETY: as the lock inside.
+// SAFETY: the lock inside excludes other holders; the counts change none of its calls.
 unsafe impl lock_api::RawMutex for CountedLock {
     #[allow(clippy::declare_interior_mutable_const, reason = "the trait wants it so")]
     const INIT: Self = Self(<Lock as lock_api::RawMutex>::INIT);
@@ -81,7 +81,7 @@ unsafe impl GlobalAlloc for Counting {
             return std::ptr::null_mut();
         }
         LIVE.set(LIVE.get().wrapping_add(layout.size()));
-        // SAFETY: the caller's contract.
+        // SAFETY: the layout is the caller's, whose size must not be zero.
         unsafe { System.alloc(layout) }
     }
 
@@ -163,13 +163,13 @@ fn creation_reports_each_failed_allocation_and_succeeds_afterwards() {
     let backing = || unsafe { Backing::contiguous(start, 64) };
     let register = || {
         let backing = backing()?;
-        // SAFETY: as above.
+        // SAFETY: no request names the region, so that the engine does not access `memory`.
         unsafe { engine.memory().register(pd, 0x1000, 64, Access::all(), backing) }
     };
     assert!(survives(&no, register) >= 2);
     let map = || {
         let backing = backing()?;
-        // SAFETY: as above.
+        // SAFETY: no request names the mapping either, so that nothing is read or written.
         unsafe { engine.memory().map_logical(0, backing) }
     };
     assert!(survives(&no, map) >= 2);

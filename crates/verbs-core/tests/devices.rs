@@ -39,7 +39,7 @@ fn the_end_of_a_child_leaves_the_devices_of_its_parent() {
     // SAFETY: the child takes no lock that another thread has, and ends before it returns.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: both are descriptors.
+        // SAFETY: the call takes two descriptors, and the child has both of them open.
         unsafe { libc::dup2(stderr.as_raw_fd(), libc::STDERR_FILENO) };
         host.leave();
         let has_left = device.has_left();
@@ -51,7 +51,7 @@ fn the_end_of_a_child_leaves_the_devices_of_its_parent() {
     let mut text = String::new();
     printed.read_to_string(&mut text).unwrap();
     let mut status = 0;
-    // SAFETY: `status` is writable.
+    // SAFETY: `child` is a child of this process, and `status` outlives the call.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     // Not the status of a thread that panics.
     assert_eq!((text.as_str(), status), ("", 7 << 8));

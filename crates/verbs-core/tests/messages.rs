@@ -148,7 +148,7 @@ fn a_program_that_uses_all_descriptors_can_send() {
         unsafe { libc::_exit(7) };
     }
     let mut status = 0;
-    // SAFETY: `status` is writable.
+    // SAFETY: the call writes an integer to `status`, which outlives it.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 7 << 8);
 }

@@ -89,7 +89,7 @@ fn listen(id: *mut RdmaCmId) -> u16 {
 
 /// Returns the port that an identifier is bound to.
 fn local_port(id: *mut RdmaCmId) -> u16 {
-    // SAFETY: the identifier exists.
+    // SAFETY: `id` points to an identifier that the caller destroys later; no reference to it is made.
     let storage = unsafe { &raw const (*id).route.addr.src_storage };
     // SAFETY: the identifier has an address of IPv4.
     u16::from_be(unsafe { storage.cast::<libc::sockaddr_in>().read() }.sin_port)
@@ -207,7 +207,7 @@ fn a_queue_pair_that_cannot_be_created_leaves_nothing_behind() {
     for receives in [(1 << 20) + 1, (1 << 14) + 1] {
         attr.cap.max_recv_wr = receives;
         assert_eq!((call!(rdma_create_qp(id, null_mut(), &raw mut attr)), errno()), (-1, libc::EINVAL));
-        // SAFETY: the identifier exists.
+        // SAFETY: the identifier is destroyed at the end of the test, and no call writes to it meanwhile.
         let shown = unsafe { &*id };
         assert!(shown.qp.is_null() && shown.send_cq.is_null() && shown.recv_cq.is_null());
         assert!(attr.send_cq.is_null() && attr.recv_cq.is_null());

@@ -12,7 +12,7 @@ use verbs::abi::flags::*;
 use verbs::abi::objects::{IbvCq, IbvCqEx, IbvMwBindInfo, IbvPollCqAttr, IbvQp, IbvQpEx, IbvSge, WrAtomic};
 
 use crate::rig::{
-    Memory, Rig, call, completions, errno, number, poll, post, receive, receive_shared, request_event,
+    Memory, Rig, call, completions, errno, field, number, poll, post, receive, receive_shared, request_event,
     send_wr, zero,
 };
 
@@ -128,8 +128,7 @@ fn a_solicited_message_wakes_a_channel() {
     for id in 0..2 {
         assert_eq!(receive(pair.qps[1], id, &mut []), 0);
     }
-    // SAFETY: the channel exists.
-    let fd = unsafe { (*channel).fd };
+    let fd = field!(channel, fd);
     // SAFETY: a descriptor of this process.
     unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) };
     let (mut event_cq, mut context): (*mut IbvCq, *mut c_void) = (null_mut(), null_mut());
@@ -158,8 +157,7 @@ fn a_completion_queue_changes_its_size() {
     for (cqe, error) in [(0, libc::EINVAL), (-1, libc::EINVAL), ((1 << 20) + 1, libc::EINVAL), (200, 0)] {
         assert_eq!(call!(ibv_resize_cq(cq, cqe)), error);
     }
-    // SAFETY: the queue exists.
-    assert!(unsafe { (*cq).cqe } >= 200);
+    assert!(field!(cq, cqe) >= 200);
     assert_eq!(call!(ibv_destroy_cq(cq)), 0);
     for (cqe, vector) in [(0, 0), (-1, 0), ((1 << 20) + 1, 0), (10, 1), (10, -1)] {
         assert!(call!(ibv_create_cq(rig.context, cqe, null_mut(), null_mut(), vector)).is_null());
@@ -199,8 +197,7 @@ fn a_shared_receive_queue_reports_its_limit() {
     rig.connect(qp, qp);
     assert_eq!(post(qp, &mut send_wr(3, IBV_WR_SEND)).0, 0);
     completions(cq, 2);
-    // SAFETY: the context exists.
-    let fd = unsafe { (*rig.context).async_fd };
+    let fd = field!(rig.context, async_fd);
     // SAFETY: a descriptor of this process.
     unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) };
     assert_eq!(call!(ibv_get_async_event(rig.context, &raw mut event)), -1);
@@ -297,7 +294,7 @@ macro_rules! build {
 }
 
 fn set_request(qp: *mut IbvQpEx, id: u64) {
-    // SAFETY: the queue pair exists.
+    // SAFETY: the queue pair is destroyed later, and its functions run in this thread only.
     let fields = unsafe { &mut *qp };
     (fields.wr_id, fields.wr_flags) = (id, IBV_SEND_SIGNALED);
 }
@@ -384,7 +381,7 @@ fn an_extended_completion_queue_is_read_by_functions() {
     // SAFETY: the arguments are those of the inline function in the header.
     let cq = unsafe { create(rig.context, &raw mut attr) };
     attr.wc_flags = 1 << 7;
-    // SAFETY: as above.
+    // SAFETY: the device is open, and `attr` outlives the call, which refuses the flags in it.
     assert!(unsafe { create(rig.context, &raw mut attr) }.is_null());
     assert_eq!(errno(), libc::EOPNOTSUPP, "times are not offered");
     let pair = Connected::new(&rig, cq.cast());
@@ -400,7 +397,7 @@ fn an_extended_completion_queue_is_read_by_functions() {
     let mut seen = Vec::new();
     while seen.len() < 2 {
         if build!(cq, start_poll(&raw mut poll_attr)) == 0 {
-            // SAFETY: the queue exists.
+            // SAFETY: only calls of this thread write to the queue, the next one after these reads.
             let fields: &IbvCqEx = unsafe { &*cq };
             let (id, status) = (fields.wr_id, fields.status);
             seen.push((id, status, build!(cq, read_opcode()), build!(cq, read_imm_data())));

@@ -22,7 +22,7 @@ fn a_device_answers_queries() {
     // SAFETY: the arguments are those of the inline function in the header.
     assert_eq!(unsafe { query_port(rig.context, 1, &raw mut port, size) }, 0);
     assert_eq!((port.state, port.max_mtu, port.active_mtu, port.link_layer), (4, 5, 5, 2));
-    // SAFETY: as above.
+    // SAFETY: the device is open, and `port` has the size that the call gets.
     assert_eq!(unsafe { query_port(rig.context, 2, &raw mut port, size) }, libc::EINVAL);
     let mut gid = IbvGid::default();
     assert_eq!(call!(ibv_query_gid(rig.context, 1, 1, &raw mut gid)), -1);

@@ -12,7 +12,7 @@ use verbs::abi::flags::{
 };
 use verbs::abi::objects::{IbvMr, IbvMw, IbvMwBind, IbvMwBindInfo, IbvPd, IbvQp, WrBind, WrRdma};
 
-use crate::rig::{Rig, call, completions, errno, post, send_wr};
+use crate::rig::{Rig, call, completions, errno, field, ops, post, send_wr};
 
 /// Memory of the kernel with one page.
 fn page(protection: c_int) -> *mut c_void {
@@ -97,7 +97,7 @@ fn a_region_is_registered_anew_or_stays_as_it_was() {
     let unmapped = page(libc::PROT_NONE);
     let mr = call!(ibv_reg_mr(rig.pd, first, 4096, 1));
     let keys = || {
-        // SAFETY: the region exists.
+        // SAFETY: the region is deregistered after the last call of `keys`, and no call runs meanwhile.
         let shown = unsafe { &*mr };
         (shown.lkey, shown.rkey, shown.addr, shown.length, shown.pd)
     };
@@ -137,18 +137,16 @@ fn a_window_is_bound_by_a_request_and_keeps_its_region() {
     let (qp, peer) = (rig.qp(cq), rig.qp(cq));
     rig.connect(qp, peer);
     rig.connect(peer, qp);
-    // SAFETY: the context exists.
-    let ops = unsafe { &(*rig.context).ops };
+    let ops = ops(rig.context);
     let (alloc, dealloc) = (ops.alloc_mw.unwrap(), ops.dealloc_mw.unwrap());
     for no_type in [0, 3] {
         // SAFETY: the arguments are those of the inline function in the header.
         assert!(unsafe { alloc(rig.pd, no_type) }.is_null());
         assert_eq!(errno(), libc::EINVAL);
     }
-    // SAFETY: as above.
+    // SAFETY: the domain is the one of `rig`, and 2 is the type of the window.
     let mw = unsafe { alloc(rig.pd, 2) };
-    // SAFETY: the window exists.
-    let key = unsafe { (*mw).rkey } + 1;
+    let key = field!(mw, rkey) + 1;
     let (memory, mut source) = (rig.memory(100), rig.memory(10));
     source.fill(&[9; 10]);
     let mut bind = send_wr(1, IBV_WR_BIND_MW);
@@ -209,8 +207,7 @@ fn a_window_is_bound_by_a_request_and_keeps_its_region() {
 
 /// Binds a window of type 1. Returns the error number.
 fn bind_call(rig: &Rig, qp: *mut IbvQp, mw: *mut IbvMw, bind_info: IbvMwBindInfo) -> c_int {
-    // SAFETY: the context exists.
-    let bind = unsafe { (*rig.context).ops.bind_mw }.unwrap();
+    let bind = ops(rig.context).bind_mw.unwrap();
     let mut request = IbvMwBind { wr_id: 7, send_flags: IBV_SEND_SIGNALED, bind_info };
     // SAFETY: the arguments are those of the inline function in the header.
     unsafe { bind(qp, mw, &raw mut request) }
@@ -222,13 +219,11 @@ fn a_window_of_type_1_is_bound_by_a_call_and_has_a_key_for_each_bind() {
     let cq = rig.cq();
     let (qp, peer) = (rig.qp(cq), rig.qp(cq));
     rig.connect(qp, peer);
-    // SAFETY: the context exists.
-    let ops = unsafe { &(*rig.context).ops };
+    let ops = ops(rig.context);
     let (alloc, dealloc) = (ops.alloc_mw.unwrap(), ops.dealloc_mw.unwrap());
     // SAFETY: the arguments are those of the inline function in the header.
     let [mw, other] = [1, 2].map(|mw_type| unsafe { alloc(rig.pd, mw_type) });
-    // SAFETY: the window exists.
-    let key = || unsafe { (*mw).rkey };
+    let key = || field!(mw, rkey);
     let (memory, mut source) = (rig.memory(100), rig.memory(10));
     source.fill(&[9; 10]);
     let (addr, access) = (memory.address(50), IBV_ACCESS_REMOTE_WRITE);

@@ -9,7 +9,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use verbs::abi::attributes::{IbvAhAttr, IbvGlobalRoute, IbvQpAttr, IbvQpCap, IbvQpInitAttr};
-use verbs::abi::context::{IbvContext, VerbsContext};
+use verbs::abi::context::{IbvContext, IbvContextOps, VerbsContext};
 use verbs::abi::device::IbvGid;
 use verbs::abi::flags::*;
 use verbs::abi::objects::{
@@ -24,6 +24,16 @@ macro_rules! call {
     }};
 }
 pub(crate) use call;
+
+/// Reads a field of an object of the library.
+macro_rules! field {
+    ($object:expr, $name:ident) => {{
+        let object = $object;
+        // SAFETY: the library has returned the object, and the test destroys it after its last use.
+        unsafe { (*object).$name }
+    }};
+}
+pub(crate) use field;
 
 /// Attributes of the changes to the states of a queue pair of RC.
 pub const TO_INIT: c_int = 1 | 1 << 3 | 1 << 4 | 1 << 5;
@@ -184,8 +194,7 @@ pub struct Memory {
 
 impl Memory {
     pub fn sge(&self, offset: usize, length: usize) -> IbvSge {
-        // SAFETY: the region exists as long as this value.
-        let lkey = unsafe { (*self.mr).lkey };
+        let lkey = field!(self.mr, lkey);
         IbvSge { addr: self.address(offset), length: length.try_into().unwrap(), lkey }
     }
 
@@ -194,8 +203,7 @@ impl Memory {
     }
 
     pub fn key(&self) -> u32 {
-        // SAFETY: the region exists as long as this value.
-        unsafe { (*self.mr).rkey }
+        field!(self.mr, rkey)
     }
 
     pub fn fill(&mut self, from: &[u8]) {
@@ -214,16 +222,11 @@ impl Drop for Memory {
 }
 
 pub fn number(qp: *mut IbvQp) -> u32 {
-    if qp.is_null() {
-        return 0;
-    }
-    // SAFETY: the queue pair exists.
-    unsafe { (*qp).qp_num }
+    if qp.is_null() { 0 } else { field!(qp, qp_num) }
 }
 
 pub fn state(qp: *mut IbvQp) -> c_int {
-    // SAFETY: the queue pair exists.
-    unsafe { (*qp).state }
+    field!(qp, state)
 }
 
 /// A send request without elements.
@@ -231,17 +234,16 @@ pub fn send_wr(id: u64, opcode: c_int) -> IbvSendWr {
     IbvSendWr { wr_id: id, opcode, send_flags: IBV_SEND_SIGNALED, ..zero() }
 }
 
-fn ops(qp_context: *mut IbvContext) -> &'static verbs::abi::context::IbvContextOps {
-    // SAFETY: the context exists.
-    unsafe { &(*qp_context).ops }
+/// Returns the functions of an open device.
+pub fn ops<'a>(context: *mut IbvContext) -> &'a IbvContextOps {
+    // SAFETY: a test's `Rig` closes the device after the last use of the table, which never changes.
+    unsafe { &(*context).ops }
 }
 
 /// Posts a send request. Returns the result, and whether it was named as the bad one.
 pub fn post(qp: *mut IbvQp, wr: &mut IbvSendWr) -> (c_int, bool) {
     let mut bad = null_mut();
-    // SAFETY: the queue pair exists.
-    let context = unsafe { (*qp).context };
-    let post = ops(context).post_send.unwrap();
+    let post = ops(field!(qp, context)).post_send.unwrap();
     // SAFETY: the arguments are those of the manual page.
     let result = unsafe { post(qp, wr, &raw mut bad) };
     (result, core::ptr::eq(bad, wr))
@@ -252,9 +254,7 @@ pub fn receive(qp: *mut IbvQp, id: u64, sges: &mut [IbvSge]) -> c_int {
     let mut bad = null_mut();
     let num_sge = sges.len().try_into().unwrap();
     let mut wr = IbvRecvWr { wr_id: id, next: null_mut(), sg_list: sges.as_mut_ptr(), num_sge };
-    // SAFETY: the queue pair exists.
-    let context = unsafe { (*qp).context };
-    let post = ops(context).post_recv.unwrap();
+    let post = ops(field!(qp, context)).post_recv.unwrap();
     // SAFETY: the arguments are those of the manual page.
     unsafe { post(qp, &raw mut wr, &raw mut bad) }
 }
@@ -264,9 +264,7 @@ pub fn receive_shared(srq: *mut IbvSrq, id: u64, sges: &mut [IbvSge]) -> c_int {
     let mut bad = null_mut();
     let num_sge = sges.len().try_into().unwrap();
     let mut wr = IbvRecvWr { wr_id: id, next: null_mut(), sg_list: sges.as_mut_ptr(), num_sge };
-    // SAFETY: the queue exists.
-    let context = unsafe { (*srq).context };
-    let post = ops(context).post_srq_recv.unwrap();
+    let post = ops(field!(srq, context)).post_srq_recv.unwrap();
     // SAFETY: the arguments are those of the manual page.
     unsafe { post(srq, &raw mut wr, &raw mut bad) }
 }
@@ -274,9 +272,7 @@ pub fn receive_shared(srq: *mut IbvSrq, id: u64, sges: &mut [IbvSge]) -> c_int {
 /// Takes what a completion queue has.
 pub fn poll(cq: *mut IbvCq) -> Vec<IbvWc> {
     let mut completions = [IbvWc::default(); 8];
-    // SAFETY: the queue exists.
-    let context = unsafe { (*cq).context };
-    let poll = ops(context).poll_cq.unwrap();
+    let poll = ops(field!(cq, context)).poll_cq.unwrap();
     // SAFETY: there is room for that many.
     let count = unsafe { poll(cq, 8, completions.as_mut_ptr()) };
     completions[..usize::try_from(count).unwrap()].to_vec()
@@ -295,9 +291,7 @@ pub fn completions(cq: *mut IbvCq, count: usize) -> Vec<IbvWc> {
 
 /// Requests an event.
 pub fn request_event(cq: *mut IbvCq, solicited_only: bool) {
-    // SAFETY: the queue exists.
-    let context = unsafe { (*cq).context };
-    let request = ops(context).req_notify_cq.unwrap();
+    let request = ops(field!(cq, context)).req_notify_cq.unwrap();
     // SAFETY: the arguments are those of the manual page.
     assert_eq!(unsafe { request(cq, solicited_only.into()) }, 0);
 }

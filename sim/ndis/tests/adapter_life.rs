@@ -211,7 +211,7 @@ fn wrong_custom_guids_are_reported_when_the_adapter_starts() {
     let answer = |_, request: *mut NDIS_OID_REQUEST| {
         let request = Guest::new(request);
         let mut whole = request.read();
-        // SAFETY: a query.
+        // SAFETY: all members of the union are integers and pointers, of which any bytes are a value.
         let mut query = unsafe { whole.DATA.QUERY_INFORMATION };
         if query.Oid != OID_GEN_SUPPORTED_GUIDS {
             return NDIS_STATUS_SUCCESS;

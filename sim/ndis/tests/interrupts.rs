@@ -77,7 +77,7 @@ fn take_causes() -> u8 {
 unsafe extern "efiapi" fn claim_own(_: NDIS_HANDLE, queue_dpc: *mut u8, _: *mut u32) -> u8 {
     let is_own = take_causes() != 0;
     INTERRUPTS.fetch_add(is_own.into(), SeqCst);
-    // SAFETY: NDIS's variable.
+    // SAFETY: NDIS passes a variable of its own, which outlives the call.
     unsafe { *queue_dpc = is_own.into() };
     is_own.into()
 }

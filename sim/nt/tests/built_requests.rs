@@ -137,7 +137,7 @@ fn request_without_a_method_has_the_buffers_of_its_driver() {
             if major != IRP_MJ_DEVICE_CONTROL {
                 return -1;
             }
-            // SAFETY: a control request.
+            // SAFETY: the major function is that of a control request, whose location has these parameters.
             let control = unsafe { request.location().Parameters.DeviceIoControl };
             let input = Guest::new(control.Type3InputBuffer.cast::<u8>());
             let output = Guest::new(request.irp.read().UserBuffer.cast::<u8>());

@@ -231,7 +231,7 @@ fn reported(misuse: fn(*mut NDK_PD)) -> Option<String> {
         let dispatch = Guest::new(Guest::new(adapter).read().Dispatch.cast_mut()).read();
         let create = dispatch.NdkCreatePd.expect("all entries are set");
         let (null, mut pd) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: called as declared.
+        // SAFETY: the adapter is open, and `pd` outlives the call that writes it.
         assert_eq!(unsafe { create(adapter, Some(created), null, &raw mut pd) }, 0);
         misuse(pd);
     };

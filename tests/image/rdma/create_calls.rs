@@ -58,7 +58,7 @@ fn pends(adapter: *mut NDK_ADAPTER, level: Irql, depth: u32) -> bool {
     let dispatch = unsafe { (*queue).Dispatch };
     // SAFETY: the table of a live object, which is the image's own.
     let close = unsafe { (*dispatch).NdkCloseCq }.expect("no member is null");
-    // SAFETY: closed once.
+    // SAFETY: the queue is open, and no other line closes it.
     let closed = nt_sim::image::call("NdkCloseCq", || unsafe { close(queue.cast(), None, null_mut()) });
     assert_eq!(closed, STATUS_SUCCESS);
     pended

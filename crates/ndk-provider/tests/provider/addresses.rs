@@ -77,7 +77,7 @@ fn link_local_addresses_are_reported_with_their_scope() {
     let mut scopes = Vec::new();
     // SAFETY: the connection is between IPv6 addresses.
     b.provider.connections(|entry| scopes.push(unsafe { entry.Local.Ipv6.sin6_scope_id }));
-    // SAFETY: as above.
+    // SAFETY: the entry is that of the listener, which has an IPv6 address.
     b.provider.local_endpoints(|entry| scopes.push(unsafe { entry.Local.Ipv6.sin6_scope_id }));
     assert_eq!(scopes, [SCOPE; 2]);
     active.close();

@@ -22,7 +22,7 @@ struct PingPong {
 }
 
 unsafe extern "efiapi" fn serve(context: *mut c_void, status: NTSTATUS) {
-    // SAFETY: never freed.
+    // SAFETY: the context of the queue is what `ping_pong_end` leaked.
     let this = unsafe { &*context.cast::<PingPong>() };
     if this.inside.swap(true, Ordering::SeqCst) {
         this.overlaps.fetch_add(1, Ordering::SeqCst);
@@ -34,7 +34,7 @@ unsafe extern "efiapi" fn serve(context: *mut c_void, status: NTSTATUS) {
     //= R-CQ-13
     assert_ne!(count, 0, "a notification without a completion");
     for index in 0..count as usize {
-        // SAFETY: `count` results were written.
+        // SAFETY: the call wrote the first `count` of the four results.
         let result = unsafe { results.as_ptr().cast::<NDK_RESULT_EX>().add(index).read() };
         let qp = this.qp.lock().unwrap();
         if let Some(qp) = &*qp
@@ -113,11 +113,10 @@ struct Closer {
 }
 
 unsafe extern "efiapi" fn close_self(context: *mut c_void, _status: NTSTATUS) {
-    // SAFETY: never freed.
+    // SAFETY: the context of the queue is a `Closer` that its test leaks.
     let this = unsafe { &*context.cast::<Closer>() };
     let cq = this.cq.load(Ordering::SeqCst);
-    // SAFETY: closed once.
-    let status = unsafe { ((*(*cq).Dispatch).NdkCloseCq.unwrap())(cq.cast(), Some(note_closed), context) };
+    let status = close_with!(cq, NdkCloseCq, Some(note_closed), context);
     std::thread::sleep(std::time::Duration::from_millis(20));
     assert!(!this.closed.load(Ordering::SeqCst), "the close callback was made during the notification");
     *this.status.lock().unwrap() = Some(status);
@@ -125,7 +124,7 @@ unsafe extern "efiapi" fn close_self(context: *mut c_void, _status: NTSTATUS) {
 }
 
 unsafe extern "efiapi" fn note_closed(context: *mut c_void) {
-    // SAFETY: never freed.
+    // SAFETY: `close_self` passes its own context on: the leaked `Closer`.
     let this = unsafe { &*context.cast::<Closer>() };
     assert!(this.left.load(Ordering::SeqCst));
     this.closed.store(true, Ordering::SeqCst);
@@ -207,7 +206,7 @@ struct ClosedAtGate {
 
 unsafe extern "efiapi" fn close_at_gate(context: *mut c_void, status: NTSTATUS) {
     assert_eq!(status, STATUS_SUCCESS);
-    // SAFETY: never freed.
+    // SAFETY: the accept has the leaked `ClosedAtGate` as its context.
     let this = unsafe { &*context.cast::<ClosedAtGate>() };
     this.gate.hold();
     *this.closing.lock().unwrap() = Some(begin_close!(this.connector, NdkCloseConnector));
@@ -357,7 +356,7 @@ unsafe extern "efiapi" fn use_and_close(
     status: NTSTATUS,
     object: *mut NDK_OBJECT_HEADER,
 ) {
-    // SAFETY: never freed.
+    // SAFETY: the context of the create call is the `InCreate` that the test leaks.
     let this = unsafe { &*context.cast::<InCreate>() };
     let cq = Cq { raw: object.cast(), notified: CallbackRecord::new() };
     cq.arm(NDK_CQ_NOTIFY_ANY);
@@ -379,7 +378,7 @@ unsafe extern "efiapi" fn note_second(
     object: *mut NDK_OBJECT_HEADER,
 ) {
     assert_eq!(status, STATUS_SUCCESS);
-    // SAFETY: never freed.
+    // SAFETY: `use_and_close` creates the second queue with its own context, which is leaked.
     let this = unsafe { &*context.cast::<InCreate>() };
     this.second.store(object.cast(), Ordering::SeqCst);
     this.seconds.fetch_add(1, Ordering::SeqCst);

@@ -140,7 +140,7 @@ fn each_object_of_an_adapter_that_is_closed_before_it_is_reported() {
 }
 
 unsafe extern "efiapi" fn send_thread(context: *mut c_void) {
-    // SAFETY: leaked by the test.
+    // SAFETY: `expect_own_stack` leaks the sender, and has no other thread use it.
     let sender = unsafe { &*context.cast::<Sender<ThreadId>>() };
     sender.send(current().id()).unwrap();
 }
@@ -151,11 +151,8 @@ macro_rules! expect_own_stack {
         let (sender, threads) = channel();
         let sender: &'static Sender<ThreadId> = Box::leak(Box::new(sender));
         let antecedent = $antecedent;
-        // SAFETY: closed once.
-        let status = unsafe {
-            let close = (*(*antecedent).Dispatch).$close.expect("no member is null");
-            close(antecedent.cast(), Some(send_thread), core::ptr::from_ref(sender).cast_mut().cast())
-        };
+        let context = core::ptr::from_ref(sender).cast_mut().cast();
+        let status = close_with!(antecedent, $close, Some(send_thread), context);
         assert_eq!(status, STATUS_PENDING, "{}", stringify!($close));
         $release;
         let closed_on = threads.recv_timeout(TIMEOUT).expect("the close callback");

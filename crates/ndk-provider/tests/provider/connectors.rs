@@ -164,7 +164,7 @@ struct Reserve {
 }
 
 unsafe extern "efiapi" fn reserve(context: *mut c_void) {
-    // SAFETY: leaked by the test.
+    // SAFETY: `expect_free_at_close` leaks the `Reserve` and does not use it itself.
     let this = unsafe { &*context.cast::<Reserve>() };
     let (address, length) = socket_address(this.address);
     let mut endpoint = null_mut::<NDK_SHARED_ENDPOINT>();
@@ -187,11 +187,7 @@ macro_rules! expect_free_at_close {
         let reserving = Reserve { adapter: $node.adapter(), address: $address, result };
         let context: *const Reserve = Box::leak(Box::new(reserving));
         let owner = $owner;
-        // SAFETY: closed once.
-        let status = unsafe {
-            let close = (*(*owner).Dispatch).$close.expect("no member is null");
-            close(owner.cast(), Some(reserve), context.cast_mut().cast())
-        };
+        let status = close_with!(owner, $close, Some(reserve), context.cast_mut().cast());
         assert_eq!(status, STATUS_PENDING);
         $release;
         let reserved = results.recv_timeout(TIMEOUT).expect("the close callback");
@@ -222,7 +218,7 @@ fn address_is_free_in_the_close_callback_of_its_owner() {
 }
 
 unsafe extern "efiapi" fn send_thread(context: *mut c_void) {
-    // SAFETY: leaked by the test.
+    // SAFETY: the test leaks the sender; this is its only callback.
     let sender = unsafe { &*context.cast::<Sender<ThreadId>>() };
     sender.send(current().id()).unwrap();
 }
@@ -234,15 +230,12 @@ fn close_callback_of_a_connector_does_not_run_in_a_list_of_connections() {
     let (a, b) = pair();
     let (active, passive, listener) = connect(&a, &b);
     let (sender, threads) = channel();
-    let context: *const Sender<ThreadId> = Box::leak(Box::new(sender));
+    let sender: *const Sender<ThreadId> = Box::leak(Box::new(sender));
+    let context = sender.cast_mut().cast();
     let mut listed = 0;
     a.provider.connections(|_| {
         listed += 1;
-        // SAFETY: closed once.
-        let status = unsafe {
-            let close = (*(*active.connector).Dispatch).NdkCloseConnector.expect("no member is null");
-            close(active.connector.cast(), Some(send_thread), context.cast_mut().cast())
-        };
+        let status = close_with!(active.connector, NdkCloseConnector, Some(send_thread), context);
         assert_eq!(status, STATUS_PENDING);
     });
     assert_eq!(listed, 1);

@@ -41,11 +41,7 @@ macro_rules! create_calls {
                 call!($parents.$object, $member, $($argument,)* done, context, out.cast())
             },
             close: |object| {
-                let object = object.cast::<$Public>();
-                // SAFETY: a live object of the provider with its original dispatch pointer.
-                let close = unsafe { (*(*object).Dispatch).$close }.expect("no member is null");
-                // SAFETY: closed once.
-                let status = unsafe { close(object.cast(), None, null_mut()) };
+                let status = close_with!(object.cast::<$Public>(), $close, None, null_mut());
                 assert_eq!(status, STATUS_SUCCESS);
             },
         }),*]

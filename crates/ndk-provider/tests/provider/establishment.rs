@@ -21,7 +21,7 @@ struct Server {
 }
 
 unsafe extern "efiapi" fn accept_at_once(context: *mut c_void, connector: *mut NDK_CONNECTOR) {
-    // SAFETY: never freed.
+    // SAFETY: the context of the listener is the `Server` that its test leaks.
     let this = unsafe { &*context.cast::<Server>() };
     let level = nt::SpinLock::new(());
     // As the consumer of a miniport's receive DPC: at `DISPATCH_LEVEL`.

@@ -470,7 +470,7 @@ macro_rules! query_extension {
         let mut id = GUID { Data1: 1, Data2: 2, Data3: 3, Data4: [4; 8] };
         let mut extension = NDK_EXTENSION_INTERFACE { Dispatch: null() };
         let version = NDK_VERSION { Major: 1, Minor: 0 };
-        // SAFETY: variables of this function.
+        // SAFETY: the object is open, and both variables outlive the call.
         let status = at_dispatch!(unsafe { query(object.cast(), &raw mut id, version, &raw mut extension) });
         at_dispatch!(observed::call(table, "NdkQueryExtension", &status, module_path!()));
         assert_eq!(status, STATUS_NOT_SUPPORTED);

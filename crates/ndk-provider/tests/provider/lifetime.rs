@@ -89,7 +89,7 @@ fn members<T>(table: *const T) -> Vec<usize> {
 macro_rules! table {
     ($object:expr) => {{
         let object = $object;
-        // SAFETY: a live object.
+        // SAFETY: the object is open, its dispatch pointer is the provider's own, and the table is static.
         unsafe { &*(*object).Dispatch }
     }};
 }
@@ -116,7 +116,7 @@ fn every_member_of_every_table_is_there() {
         assert!(table.iter().all(|member| *member != 0), "table {index}");
     }
     for (header, kind) in objects.headers() {
-        // SAFETY: a live object.
+        // SAFETY: `objects` is closed below, and each of its objects begins with a header.
         assert_eq!(unsafe { header.read() }.ObjectType.0, kind);
     }
     objects.close();
@@ -203,7 +203,7 @@ fn layer_above_owns_the_dispatch_pointer_and_the_reserved_block() {
         }
         notified.wait(1);
         let memory = Memory::new(4096);
-        // SAFETY: as above.
+        // SAFETY: the tables are the provider's, the objects are open, and `memory` outlives the region.
         unsafe {
             let registered = request(|done, context| {
                 mr.NdkRegisterMr.unwrap()(objects.mr, memory.mdl(), 4096, 1, done, context)
@@ -524,7 +524,7 @@ fn create_that_fails_inline_makes_no_callback() {
 }
 
 unsafe extern "efiapi" fn on_failed(context: *mut c_void, status: NTSTATUS, _object: *mut NDK_OBJECT_HEADER) {
-    // SAFETY: never freed.
+    // SAFETY: `CallbackRecord::new` leaks each record, which is the context of both calls.
     unsafe { &*context.cast::<CallbackRecord>() }.record(status);
 }
 

@@ -134,7 +134,7 @@ fn object_of_another_type_and_null_are_refused_and_reported() {
         assert_eq!(reported, vec![Mistake::WrongObject; count]);
     }
     let pair = qp(pd, &cq);
-    // SAFETY: an open object.
+    // SAFETY: the queue pair is open, and its table is static.
     let flush = unsafe { (*(*pair).Dispatch).NdkFlush.expect("no member is null") };
     // SAFETY: an open object of another type, which the function refuses.
     let ((), reported) = mistakes(&a, || unsafe { flush(pd.cast()) });
@@ -211,8 +211,7 @@ fn call_without_a_completion_callback_is_reported() {
     let mut out: *mut NDK_PD = null_mut();
     let (status, reported) = mistakes(&a, || call!(a.adapter(), NdkCreatePd, None, null_mut(), &raw mut out));
     assert_eq!((status, reported), (STATUS_SUCCESS, vec![Mistake::NoCallback]));
-    // SAFETY: closed once.
-    let status = unsafe { (*(*out).Dispatch).NdkClosePd.unwrap()(out.cast(), None, null_mut()) };
+    let status = close_with!(out, NdkClosePd, None, null_mut());
     assert_eq!((status, a.mistakes()), (STATUS_SUCCESS, vec![Mistake::NoCallback]));
     let create = |out| call!(a.adapter(), NdkCreatePd, Some(never), null_mut(), out);
     let (status, reported) = mistakes(&a, || create(null_mut()));

@@ -46,7 +46,7 @@ fn open_depends_on_version_and_enabled_state() {
     let open = |major, minor| a.provider.open(NDK_VERSION { Major: major, Minor: minor });
     for (major, minor) in [(1, 0), (1, 2), (2, 0)] {
         let adapter = open(major, minor).expect("supported");
-        // SAFETY: opened just now.
+        // SAFETY: the adapter was opened in the line above, and has no objects or other user.
         unsafe { a.provider.close(adapter) };
     }
     assert_eq!(open(3, 0).err(), Some(0xC001_0004_u32.cast_signed()));
@@ -189,11 +189,7 @@ fn reported_number_of_objects_can_be_created() {
 #[test]
 fn sizes_are_accepted_up_to_the_reported_limits() {
     let (a, _b) = pair();
-    let mut info = core::mem::MaybeUninit::<NDK_ADAPTER_INFO>::uninit();
-    let mut size = 104;
-    assert_eq!(call!(a.adapter(), NdkQueryAdapterInfo, info.as_mut_ptr(), &raw mut size), STATUS_SUCCESS);
-    // SAFETY: written by the call.
-    let info = unsafe { info.assume_init() };
+    let info = a.info();
     let cq = |depth| {
         create(|done, context, out| {
             call!(a.adapter(), NdkCreateCq, depth, Some(on_cq), null_mut(), null_mut(), done, context, out)
@@ -283,9 +279,7 @@ fn close_without_callback_completes_silently() {
     let (a, _b) = pair();
     let (cq, pd) = (a.cq(16), a.pd());
     let qp = qp(pd, &cq);
-    // SAFETY: closed once.
-    let status = unsafe { ((*(*pd).Dispatch).NdkClosePd.unwrap())(pd.cast(), None, null_mut()) };
-    assert_eq!(status, STATUS_PENDING);
+    assert_eq!(close_with!(pd, NdkClosePd, None, null_mut()), STATUS_PENDING);
     close!(qp, NdkCloseQp);
     cq.close();
 }
@@ -325,7 +319,7 @@ fn closing_the_adapter_waits_for_all_its_objects() {
         create(|done, context, out| call!(adapter, NdkCreatePd, done, context, out)).expect("a PD");
     let (provider, address) = (std::sync::Arc::clone(&a.provider), adapter.expose_provenance());
     let closer = std::thread::spawn(move || {
-        // SAFETY: opened above, closed once.
+        // SAFETY: the adapter was opened above, and no other line closes it.
         unsafe { provider.close(core::ptr::with_exposed_provenance_mut(address)) };
     });
     std::thread::sleep(std::time::Duration::from_millis(20));
@@ -436,7 +430,7 @@ unsafe extern "efiapi" fn on_failed_create(
     status: NTSTATUS,
     object: *mut NDK_OBJECT_HEADER,
 ) {
-    // SAFETY: never freed.
+    // SAFETY: the context is the `Order` that the test of both callbacks leaks.
     let order = unsafe { &*context.cast::<Order>() };
     assert_eq!((status, object), (STATUS_INVALID_PARAMETER, null_mut()));
     std::thread::sleep(std::time::Duration::from_millis(20));
@@ -445,7 +439,7 @@ unsafe extern "efiapi" fn on_failed_create(
 }
 
 unsafe extern "efiapi" fn on_parent_closed(context: *mut c_void) {
-    // SAFETY: never freed.
+    // SAFETY: the test leaks the `Order`, so that a late callback finds it, too.
     unsafe { &*context.cast::<Order>() }.parent_closed.store(true, Ordering::SeqCst);
 }
 
@@ -461,10 +455,7 @@ fn parent_of_a_failed_pended_create_closes_after_its_callback() {
     let status =
         call!(pd, NdkCreateQp, raw, raw, null_mut(), too_deep, 1, 1, 1, 0, done, context, &raw mut out);
     assert_eq!(status, STATUS_PENDING);
-    // SAFETY: closed once.
-    let status =
-        unsafe { ((*(*pd).Dispatch).NdkClosePd.unwrap())(pd.cast(), Some(on_parent_closed), context) };
-    assert_eq!(status, STATUS_PENDING);
+    assert_eq!(close_with!(pd, NdkClosePd, Some(on_parent_closed), context), STATUS_PENDING);
     wait("the parent is closed", || order.parent_closed.load(Ordering::SeqCst));
     assert!(order.created.load(Ordering::SeqCst), "the create callback failed or was not made");
     cq.close();

@@ -4,20 +4,16 @@
 
 use crate::support::pool::{LEFT, LIVE};
 use crate::support::*;
+use core::cell::Cell;
 use core::ptr::{null, null_mut};
 use ndk_abi::ndk::*;
 use ndk_abi::nt::*;
 
 /// Closes an object without successors, which completes inline.
 macro_rules! close_inline {
-    ($object:expr, $member:ident) => {{
-        let object = $object;
-        // SAFETY: a live object of the provider with its original dispatch pointer.
-        let close = unsafe { (*(*object).Dispatch).$member }.expect("no member is null");
-        // SAFETY: closed once.
-        let status = unsafe { close(object.cast(), None, null_mut()) };
-        assert_eq!(status, STATUS_SUCCESS);
-    }};
+    ($object:expr, $member:ident) => {
+        assert_eq!(close_with!($object, $member, None, null_mut()), STATUS_SUCCESS)
+    };
 }
 
 /// Makes `call` with 0, 1, 2, ... allocations granted until it succeeds, then calls `undo`. `call` completes
@@ -43,6 +39,12 @@ pub fn grant_until_success(what: &str, mut call: impl FnMut() -> NTSTATUS, mut u
     }
 }
 
+/// Makes a create call as [`grant_until_success`] does, and closes what it has created.
+fn grant_until_created<T>(what: &str, create: impl Fn(*mut *mut T) -> NTSTATUS, close: impl Fn(*mut T)) {
+    let out = Cell::new(null_mut());
+    grant_until_success(what, || create(out.as_ptr()), || close(out.get()));
+}
+
 //= R-CREATE-14, R-CREATE-5, R-MR-5, R-LAM-17, R-LAM-18, R-CONN-9, R-CONN-50
 #[test]
 fn every_call_fails_cleanly_without_memory() {
@@ -50,53 +52,32 @@ fn every_call_fails_cleanly_without_memory() {
     let adapter = a.adapter();
     let (pd, cq) = (a.pd(), a.cq(4));
 
-    let mut out = null_mut();
-    let slot = &raw mut out;
-    let create = || call!(adapter, NdkCreatePd, None, null_mut(), slot);
-    // SAFETY: `out` is a local variable; the closures write and read it in turn.
-    grant_until_success("a PD", create, || close_inline!(unsafe { *slot }, NdkClosePd));
+    let create = |out| call!(adapter, NdkCreatePd, None, null_mut(), out);
+    grant_until_created("a PD", create, |domain| close_inline!(domain, NdkClosePd));
 
-    let mut out = null_mut();
-    let slot = &raw mut out;
     let create =
-        || call!(adapter, NdkCreateCq, 16, Some(on_cq), null_mut(), null_mut(), None, null_mut(), slot);
-    // SAFETY: as above.
-    grant_until_success("a CQ", create, || close_inline!(unsafe { *slot }, NdkCloseCq));
+        |out| call!(adapter, NdkCreateCq, 16, Some(on_cq), null_mut(), null_mut(), None, null_mut(), out);
+    grant_until_created("a CQ", create, |queue| close_inline!(queue, NdkCloseCq));
 
-    let mut out = null_mut();
-    let slot = &raw mut out;
     let create =
-        || call!(pd, NdkCreateQp, cq.raw, cq.raw, null_mut(), 8, 8, 2, 2, 32, None, null_mut(), slot);
-    // SAFETY: as above.
-    grant_until_success("a QP", create, || close_inline!(unsafe { *slot }, NdkCloseQp));
+        |out| call!(pd, NdkCreateQp, cq.raw, cq.raw, null_mut(), 8, 8, 2, 2, 32, None, null_mut(), out);
+    grant_until_created("a QP", create, |qp| close_inline!(qp, NdkCloseQp));
 
-    let mut out = null_mut();
-    let slot = &raw mut out;
-    let create = || call!(pd, NdkCreateSrq, 8, 2, 0, None, null_mut(), null_mut(), None, null_mut(), slot);
-    // SAFETY: as above.
-    grant_until_success("an SRQ", create, || close_inline!(unsafe { *slot }, NdkCloseSrq));
+    let create = |out| call!(pd, NdkCreateSrq, 8, 2, 0, None, null_mut(), null_mut(), None, null_mut(), out);
+    grant_until_created("an SRQ", create, |srq| close_inline!(srq, NdkCloseSrq));
 
-    let mut out = null_mut();
-    let slot = &raw mut out;
-    let create = || call!(adapter, NdkCreateConnector, None, null_mut(), slot);
-    // SAFETY: as above.
-    grant_until_success("a connector", create, || close_inline!(unsafe { *slot }, NdkCloseConnector));
+    let create = |out| call!(adapter, NdkCreateConnector, None, null_mut(), out);
+    grant_until_created("a connector", create, |connector| close_inline!(connector, NdkCloseConnector));
 
-    let mut out = null_mut();
-    let slot = &raw mut out;
-    let create = || call!(adapter, NdkCreateListener, Some(never), null_mut(), None, null_mut(), slot);
-    // SAFETY: as above.
-    grant_until_success("a listener", create, || close_inline!(unsafe { *slot }, NdkCloseListener));
+    let create = |out| call!(adapter, NdkCreateListener, Some(never), null_mut(), None, null_mut(), out);
+    grant_until_created("a listener", create, |listener| close_inline!(listener, NdkCloseListener));
 
     let (address, length) = socket_address(a.at(5000));
-    let mut out = null_mut();
-    let slot = &raw mut out;
-    let create = || {
+    let create = |out| {
         let address = (&raw const address).cast();
-        call!(adapter, NdkCreateSharedEndpoint, address, length, None, null_mut(), slot)
+        call!(adapter, NdkCreateSharedEndpoint, address, length, None, null_mut(), out)
     };
-    // SAFETY: as above.
-    grant_until_success("an endpoint", create, || close_inline!(unsafe { *slot }, NdkCloseSharedEndpoint));
+    grant_until_created("an endpoint", create, |endpoint| close_inline!(endpoint, NdkCloseSharedEndpoint));
 
     let memory = Memory::new(100_000);
     let mut out = null_mut();
@@ -109,18 +90,15 @@ fn every_call_fails_cleanly_without_memory() {
     );
     close!(mr, NdkCloseMr);
 
-    let mut out = null_mut();
-    let slot = &raw mut out;
-    let create = || call!(pd, NdkCreateMw, None, null_mut(), slot);
-    // SAFETY: as above.
-    grant_until_success("a window", create, || close_inline!(unsafe { *slot }, NdkCloseMw));
+    let create = |out| call!(pd, NdkCreateMw, None, null_mut(), out);
+    grant_until_created("a window", create, |window| close_inline!(window, NdkCloseMw));
 
     let uninitialized = || {
         let mut out: *mut NDK_MR = null_mut();
         assert_eq!(call!(pd, NdkCreateMr, 1, None, null_mut(), &raw mut out), STATUS_SUCCESS);
         out
     };
-    let mr = core::cell::Cell::new(uninitialized());
+    let mr = Cell::new(uninitialized());
     grant_until_success(
         "an initialization",
         || call!(mr.get(), NdkInitializeFastRegisterMr, 256, 1, None, null_mut()),
@@ -143,7 +121,7 @@ fn every_call_fails_cleanly_without_memory() {
         || call!(adapter, NdkReleaseLAM, lam.cast()),
     );
 
-    let listening = core::cell::Cell::new(a.idle_listener().raw);
+    let listening = Cell::new(a.idle_listener().raw);
     let listen = || {
         let address = (&raw const address).cast();
         call!(listening.get(), NdkListen, address, length, None, null_mut())

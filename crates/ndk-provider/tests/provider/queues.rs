@@ -3,7 +3,6 @@
 //! Completion queues: resizing, moderation, results, errors.
 
 use crate::support::*;
-use core::mem::MaybeUninit;
 use core::ptr::{null, null_mut};
 use ndk_abi::ndk::*;
 use ndk_abi::nt::*;
@@ -18,14 +17,6 @@ fn resize(cq: &Cq, depth: u32) -> NTSTATUS {
 
 fn moderate(cq: &Cq, interval: u32, count: u32) -> NTSTATUS {
     call!(cq.raw, NdkControlCqInterruptModeration, interval, count)
-}
-
-fn info(node: &OpenAdapter) -> NDK_ADAPTER_INFO {
-    let mut info = MaybeUninit::<NDK_ADAPTER_INFO>::uninit();
-    let mut size = 104;
-    assert_eq!(call!(node.adapter(), NdkQueryAdapterInfo, info.as_mut_ptr(), &raw mut size), STATUS_SUCCESS);
-    // SAFETY: written by the call.
-    unsafe { info.assume_init() }
 }
 
 /// Adds `count` flushed receives to `cq`, by a queue pair that is not connected.
@@ -58,7 +49,7 @@ fn poll_without_room_for_results_leaves_the_completions() {
 #[test]
 fn queue_is_resized_to_any_supported_depth_that_holds_its_completions() {
     let (a, _b) = pair();
-    let info = info(&a);
+    let info = a.info();
     assert_ne!(info.AdapterFlags & NDK_ADAPTER_FLAG_CQ_RESIZE_SUPPORTED, 0);
     let (cq, pd) = (a.cq(4), a.pd());
     for depth in [0, info.MaxCqDepth + 1, MAX] {
@@ -161,8 +152,8 @@ fn queue_may_be_changed_polled_and_armed_while_completions_arrive() {
 #[test]
 fn moderation_takes_every_value_but_two_without_a_limit() {
     let (a, _b) = pending_pair();
-    assert_ne!(info(&a).AdapterFlags & NDK_ADAPTER_FLAG_CQ_INTERRUPT_MODERATION_SUPPORTED, 0);
-    for depth in [1, 8, info(&a).MaxCqDepth] {
+    assert_ne!(a.info().AdapterFlags & NDK_ADAPTER_FLAG_CQ_INTERRUPT_MODERATION_SUPPORTED, 0);
+    for depth in [1, 8, a.info().MaxCqDepth] {
         let cq = a.cq(depth);
         // What Microsoft's sample asks for.
         assert_eq!(moderate(&cq, 20, MAX), STATUS_SUCCESS);

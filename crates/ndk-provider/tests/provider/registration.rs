@@ -478,11 +478,7 @@ fn registered_addresses_are_those_of_the_mdl_and_name_no_memory_of_this_machine(
 fn length_of_a_registration_is_limited() {
     let (a, _b) = pair();
     let (pd, memory) = (a.pd(), Memory::new(4096));
-    let mut info = core::mem::MaybeUninit::<NDK_ADAPTER_INFO>::uninit();
-    let mut size = 104;
-    assert_eq!(call!(a.adapter(), NdkQueryAdapterInfo, info.as_mut_ptr(), &raw mut size), STATUS_SUCCESS);
-    // SAFETY: written by the call.
-    let limit = unsafe { info.assume_init() }.MaxRegistrationSize;
+    let limit = a.info().MaxRegistrationSize;
     let mr: *mut NDK_MR = create(|done, context, out| call!(pd, NdkCreateMr, 0, done, context, out)).unwrap();
     // Longer than the chain, which is another reason to refuse; but one is refused before the chain is looked at.
     for length in [limit + 1, usize::MAX] {
@@ -557,7 +553,7 @@ fn mapping_is_released_by_what_the_provider_wrote_into_it() {
     for (a, b) in [pair(), pending_pair()] {
         let (active, passive, listener) = connect(&a, &b);
         let memory = Memory::new(8192);
-        // SAFETY: the MDL's header.
+        // SAFETY: the MDL has 8 words, 6 of its header and 2 page numbers, and lives as long as `memory`.
         let header = || unsafe { memory.mdl().cast::<[u64; 8]>().read() };
         let before = header();
         let [first, second] = [(); 2].map(|()| {

@@ -10,14 +10,6 @@ use ndk_abi::nt::*;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-fn info(node: &OpenAdapter) -> NDK_ADAPTER_INFO {
-    let mut info = MaybeUninit::<NDK_ADAPTER_INFO>::uninit();
-    let mut size = 104;
-    assert_eq!(call!(node.adapter(), NdkQueryAdapterInfo, info.as_mut_ptr(), &raw mut size), STATUS_SUCCESS);
-    // SAFETY: written by the call.
-    unsafe { info.assume_init() }
-}
-
 /// An element that is refused, or not looked at, before its token matters.
 const fn element(length: u32) -> NDK_SGE {
     NDK_SGE {
@@ -74,7 +66,7 @@ fn posts_never_pend_and_copy_their_elements() {
 fn requests_beyond_the_limits_fail_inline() {
     let (a, b) = pair();
     let (active, passive, listener) = connect(&a, &b);
-    let info = info(&a);
+    let info = a.info();
     let many = vec![element(1); info.MaxReadRequestSge as usize + 1];
     assert_eq!(active.read(1, &many, (0, 0)), STATUS_DATA_OVERRUN);
     let long = [element(info.MaxTransferLength), element(1)];
@@ -133,7 +125,7 @@ fn send_and_invalidate_is_there_from_version_1_2_on() {
         let opened = a.open(major, minor);
         let (cq, pd) = (opened.cq(8), opened.pd());
         let qp = qp(pd, &cq);
-        // SAFETY: a live queue pair.
+        // SAFETY: the queue pair is closed below; its table is static.
         assert!(unsafe { (*(*qp).Dispatch).NdkSendAndInvalidate }.is_some());
         let status = call!(qp, NdkSendAndInvalidate, null_mut(), null(), 0, 0, 0);
         assert_eq!(status, STATUS_CONNECTION_INVALID, "not connected");
@@ -272,7 +264,7 @@ fn shared_queue_is_not_modified_beyond_the_limit() {
     let (a, b) = pair();
     let low = CallbackRecord::new();
     let shared = SharedReceives::new((&a, &b), 0, Some(low));
-    let limit = info(&b).MaxSrqDepth;
+    let limit = b.info().MaxSrqDepth;
     for depth in [limit + 1, u32::MAX] {
         // Nor is the threshold, which would notify at once.
         assert_eq!(shared.modify(depth, 7), STATUS_INVALID_PARAMETER);

@@ -42,10 +42,10 @@ fn logical_addresses_reach_discontiguous_memory() {
     // The second page first, then the first: from byte 100 of the page on, 5000 bytes.
     // SAFETY: the pages outlive the mapping.
     unsafe { backing.push(pages.at(4096 + 100), 3996) }.unwrap();
-    // SAFETY: as above.
+    // SAFETY: the second part is in the first of the same pages.
     unsafe { backing.push(pages.at(0), 1004) }.unwrap();
     let alice = &hosts.sides[0];
-    // SAFETY: as above.
+    // SAFETY: both parts are unmapped below, before the pages are freed.
     let base = unsafe { alice.engine.memory().map_logical(100, backing) }.unwrap();
     assert_eq!(base % (1 << 40), 0);
     let data = pattern(5000, 3);
@@ -74,7 +74,7 @@ fn logical_ranges_do_not_overlap() {
     let map = || {
         // SAFETY: the pages outlive the engine's use: no request is posted.
         let backing = unsafe { Backing::contiguous(pages.at(0), 4096) }.unwrap();
-        // SAFETY: as above.
+        // SAFETY: the page outlives each mapping, and no request uses one.
         unsafe { engine.memory().map_logical(0, backing) }
     };
     let bases: HashSet<_> = (0..256).map(|_| map().unwrap()).collect();
@@ -115,7 +115,7 @@ fn invalid_regions_are_rejected() {
     let register = |base, length, access| {
         // SAFETY: the memory is not accessed.
         let backing = unsafe { Backing::contiguous(pages.at(0), 64) }.unwrap();
-        // SAFETY: as above.
+        // SAFETY: no request names the region, so that its pages are not accessed.
         unsafe { side.engine.memory().register(side.pd, base, length, access, backing) }.map(|_| ())
     };
     let none = Access::empty();

@@ -121,7 +121,7 @@ struct CreateRecord {
 }
 
 unsafe extern "efiapi" fn on_create(context: *mut c_void, status: NTSTATUS, object: *mut NDK_OBJECT_HEADER) {
-    // SAFETY: never freed.
+    // SAFETY: the context is the `CreateRecord` of a call of `create`, which leaks it.
     let record = unsafe { &*context.cast::<CreateRecord>() };
     let previous = record.object.lock().unwrap().replace((status, object.expose_provenance()));
     assert!(previous.is_none(), "the create callback was made twice");
@@ -185,6 +185,18 @@ pub fn request(call: impl FnOnce(Option<NDK_FN_REQUEST_COMPLETION>, *mut c_void)
             status
         }
     }
+}
+
+/// Closes an object of any type with this callback, or with none, and its context. Returns the status.
+#[macro_export]
+macro_rules! close_with {
+    ($object:expr, $member:ident, $done:expr, $context:expr) => {{
+        let object = $object;
+        // SAFETY: a live object of the provider; its table is static.
+        let close = unsafe { (*(*object).Dispatch).$member }.expect("no member is null");
+        // SAFETY: the tests close each object once, with a context that outlives the callback.
+        unsafe { close(object.cast(), $done, $context) }
+    }};
 }
 
 /// Closes an object of any type without waiting.

@@ -24,7 +24,7 @@ pub use mistakes::*;
 pub use objects::*;
 pub use wire::*;
 
-pub(crate) use crate::{begin_close, call, close};
+pub(crate) use crate::{begin_close, call, close, close_with};
 pub(crate) use core::ffi::c_void;
 pub(crate) use core::net::SocketAddr;
 pub(crate) use core::ptr::{null, null_mut};

@@ -6,6 +6,16 @@ use super::*;
 use std::sync::{Condvar, Mutex};
 
 impl OpenAdapter {
+    /// Returns what `NdkQueryAdapterInfo` reports.
+    pub fn info(&self) -> NDK_ADAPTER_INFO {
+        let mut info = core::mem::MaybeUninit::<NDK_ADAPTER_INFO>::uninit();
+        let mut size = size_of::<NDK_ADAPTER_INFO>() as u32;
+        let status = call!(self.adapter(), NdkQueryAdapterInfo, info.as_mut_ptr(), &raw mut size);
+        assert_eq!(status, STATUS_SUCCESS);
+        // SAFETY: the call succeeded with room for the structure, so it wrote each of its fields.
+        unsafe { info.assume_init() }
+    }
+
     pub fn cq(&self, depth: u32) -> Cq {
         let notified = CallbackRecord::new();
         let raw = create(|done, context, out| {
@@ -82,7 +92,7 @@ impl Cq {
     pub fn poll(&self) -> Option<NDK_RESULT_EX> {
         let mut result = core::mem::MaybeUninit::<NDK_RESULT_EX>::uninit();
         let count = call!(self.raw, NdkGetCqResultsEx, result.as_mut_ptr(), 1);
-        // SAFETY: one result was written.
+        // SAFETY: a count of 1 says that the call wrote the result.
         (count == 1).then(|| unsafe { result.assume_init() })
     }
 

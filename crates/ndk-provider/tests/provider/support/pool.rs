@@ -26,14 +26,14 @@ unsafe impl GlobalAlloc for Pool {
         }
         LIVE.set(LIVE.get() + 1);
         BYTES.set(BYTES.get().wrapping_add_unsigned(layout.size() as u64));
-        // SAFETY: the caller's layout.
+        // SAFETY: the layout is the caller's, whose size must not be zero.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         LIVE.set(LIVE.get() - 1);
         BYTES.set(BYTES.get().wrapping_sub_unsigned(layout.size() as u64));
-        // SAFETY: the caller's pointer, from `alloc`.
+        // SAFETY: the pointer is from `alloc` with the same layout, which got it from the system.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

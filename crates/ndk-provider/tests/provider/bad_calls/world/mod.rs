@@ -470,7 +470,7 @@ impl World {
 
 /// Returns the type of an open object.
 pub fn kind_of(object: *mut c_void) -> Kind {
-    // SAFETY: an open object.
+    // SAFETY: the world has not closed the object, which begins with its header.
     let kind = unsafe { (*object.cast::<NDK_OBJECT_HEADER>()).ObjectType };
     KINDS.into_iter().find(|known| *known as i32 == kind.0).expect("a known type")
 }
