@@ -615,3 +615,17 @@ fn a_loss_that_is_reported_endlessly_is_repaired_a_few_times_at_once_and_then_on
     // Each report comes 1 us after the one before.
     assert_eq!(resent(4000), 4);
 }
+
+/// A hint names a packet that was sent, behind the oldest one, and before which the peer can store others.
+//= rocev2 §7
+#[test]
+fn a_gap_hint_for_a_packet_that_the_peer_cannot_name_is_ignored() {
+    for (missing, next) in [(9, None), (10, None), (11, Some(at(11))), (49, Some(at(49))), (50, None)] {
+        let mut requester = resent(RUN, 4);
+        requester.recovery.peer_stores = true;
+        let (una, next_sent, high, now) = (requester.una, requester.next, requester.high, requester.now());
+        let sent = hints::Sent { una, next: next_sent, storable: at(50), high };
+        let continues = hints::handle_hint(&mut requester.recovery, at(missing), sent, now);
+        assert_eq!(continues, next, "{missing}");
+    }
+}
