@@ -5,7 +5,6 @@
 use lock_api::RawMutex;
 
 use super::Responder;
-use super::gaps::named::Hints;
 use super::message::InboundMessage;
 use crate::region::access_rights::Access;
 use crate::transport::env::Env;
@@ -25,7 +24,6 @@ pub(in crate::transport) fn reset<R: RawMutex>(responder: &mut Responder, env: &
     responder.responded = false;
     responder.without_receive = false;
     responder.peer_repeats_selectively = false;
-    responder.hints = Hints::NONE;
 }
 
 /// Changes the attributes that are given.

@@ -226,3 +226,23 @@ fn a_packet_that_is_missing_is_named_after_a_read_response() {
     assert!(sent.len() == 2 && sent[1].starts_with("Acknowledge 0 Ack"), "{sent:?}");
     assert!(!bench.responder.hints.is_wanted());
 }
+
+/// Nothing is named to a peer of which no packet is awaited from now on.
+#[test]
+fn no_packet_is_named_after_the_end_of_a_connection() {
+    let ends: [fn(&mut Bench); 2] = [|bench| bench.responder.stop(), Bench::flush];
+    for end in ends {
+        let mut bench = Bench::with_receives(1..=2);
+        bench.responder.peer_repeats_selectively = true;
+        for psn in [1, 2, 4] {
+            bench.send(psn).unwrap();
+        }
+        bench.transmit();
+        for psn in [5, 6] {
+            bench.send(psn).unwrap();
+        }
+        assert!(bench.responder.hints.is_wanted());
+        end(&mut bench);
+        assert!(!bench.responder.hints.is_wanted());
+    }
+}
