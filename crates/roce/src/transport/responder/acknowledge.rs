@@ -161,6 +161,7 @@ fn write<R: RawMutex>(
         ext: Ext::Aeth(responder.aeth(syndrome)),
     };
     let len = build_headers(link, env, slot, &headers)?;
+    responder.hints.arrivals = responder.hints.arrivals.saturating_sub(1);
     // Another turn executes more.
     responder.ack_pending = responder.executing | responder.hints.is_wanted();
     responder.acknowledged = responder.expected;
@@ -190,8 +191,9 @@ fn transmit_hint<R: RawMutex>(
 ) -> Result<usize, Unsent> {
     let memory = &env.shared.stash;
     let hint = hints::take(responder, memory).unwrap_or(0);
-    hints::advance(responder, memory);
     let link = Link { template: link.template.with_gap_hint(hint) };
     let acknowledgement = (Syndrome::ACK, responder.expected.previous());
-    write(responder, env, &link, slot, acknowledgement)
+    let written = write(responder, env, &link, slot, acknowledgement)?;
+    hints::advance(responder, memory);
+    Ok(written)
 }

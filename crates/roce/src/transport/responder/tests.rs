@@ -246,3 +246,17 @@ fn no_packet_is_named_after_the_end_of_a_connection() {
         assert!(!bench.responder.hints.is_wanted());
     }
 }
+
+/// A few packets with large gaps between them are answered by as few acknowledgements.
+#[test]
+fn no_more_packets_are_named_than_have_arrived() {
+    let mut bench = Bench::with_receives(1..=2);
+    bench.responder.peer_repeats_selectively = true;
+    let mut acknowledgements = 0;
+    for (arrived, psn) in (1..).zip([1, 20, 40, 60]) {
+        bench.send(psn).unwrap();
+        acknowledgements += bench.transmit().len();
+        // The NAK is sent twice.
+        assert!(acknowledgements <= arrived + 1, "{acknowledgements} for {arrived}");
+    }
+}

@@ -31,6 +31,7 @@ pub(crate) fn look<R: RawMutex>(responder: &mut Responder, env: &Env<'_, R>, lat
         return;
     }
     let memory = &env.shared.stash;
+    responder.hints.arrivals = responder.hints.arrivals.saturating_add(1);
     let first = responder.expected.next();
     if let Some(late) = late
         && late < responder.hints.frontier
@@ -45,6 +46,9 @@ pub(crate) fn look<R: RawMutex>(responder: &mut Responder, env: &Env<'_, R>, lat
 
 /// Finds the next packet to name.
 pub(crate) fn advance<R: RawMutex>(responder: &mut Responder, memory: &StashMemory<R>) {
+    if responder.hints.arrivals == 0 {
+        return;
+    }
     let first = responder.expected.next();
     let from = responder.hints.frontier.max(first);
     let end = responder.out_of_order.newest().before(REORDERED - 1);

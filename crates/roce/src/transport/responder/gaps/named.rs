@@ -12,10 +12,13 @@ pub(crate) struct Hints {
     pub(super) next: Sequence,
     /// Packets before it were looked at.
     pub(super) frontier: Sequence,
+    /// Packets that have arrived after a gap, less the acknowledgements sent since: no more packets are named, so that a forger has no
+    /// more packets sent than it sends.
+    pub(crate) arrivals: u32,
 }
 
 impl Hints {
-    pub(crate) const NONE: Self = Self { next: Sequence::MAX, frontier: Sequence::ZERO };
+    pub(crate) const NONE: Self = Self { next: Sequence::MAX, frontier: Sequence::ZERO, arrivals: 0 };
 
     /// Returns whether a packet is to be named.
     #[inline]
