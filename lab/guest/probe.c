@@ -551,7 +551,8 @@ static void send_verdict(struct conn *c, uint32_t item, uint32_t bytes, bool is_
 	}
 }
 
-static void serve_sent(struct conn *c, uint32_t first, uint32_t end)
+/* `ends` tells whether the peer disconnects after these. */
+static void serve_sent(struct conn *c, uint32_t first, uint32_t end, bool ends)
 {
 	for (uint32_t i = first; i < end && !c->failed; i++) {
 		struct ibv_wc wc;
@@ -560,7 +561,7 @@ static void serve_sent(struct conn *c, uint32_t first, uint32_t end)
 		if (wc.byte_len != ladder[i]) fail(c, "item %u has %u bytes", i, wc.byte_len);
 		else holds(c, data, i, ladder[i]);
 		post_receive(c, wc.wr_id);
-		send_verdict(c, i, ladder[i], i + 1 == end);
+		send_verdict(c, i, ladder[i], ends && i + 1 == end);
 	}
 }
 
@@ -621,17 +622,17 @@ static void serve(struct conn *c)
 {
 	struct ibv_wc wc;
 	switch (c->scenario) {
-	case SEND: case SHARED: serve_sent(c, 0, items(c)); break;
+	case SEND: case SHARED: serve_sent(c, 0, items(c), true); break;
 	case WRITE: case READ: serve_checks(c, items(c)); break;
-	case MANY: serve_sent(c, 0, items(c)); serve_checks(c, items(c)); break;
+	case MANY: serve_sent(c, 0, items(c), false); serve_checks(c, items(c)); break;
 	case HOLD: serve_until_killed(c); return;
 	case INVALIDATE: serve_invalidation(c); break;
-	case LEAVE: serve_sent(c, SMALL, SMALL + 1); return;
+	case LEAVE: serve_sent(c, SMALL, SMALL + 1, false); return;
 	case UC: case UD: case ATOMICS: use_service(c, false); break;
 	case RNR:
 		usleep(400000);
 		for (uint64_t i = 0; i < SLOTS; i++) post_receive(c, i);
-		serve_sent(c, SMALL, SMALL + 1);
+		serve_sent(c, SMALL, SMALL + 1, true);
 		break;
 	default: break;
 	}
