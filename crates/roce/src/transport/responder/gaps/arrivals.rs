@@ -64,6 +64,9 @@ impl Responder {
         } else {
             let is_late = stored && !known;
             let newest = self.newest_after_gap;
+            if newest.is_none() {
+                hints::begin(self);
+            }
             self.handle_gap(sequence, packet.bth().ack_req(), is_late);
             let late = is_late && newest.is_some_and(|newest| sequence < newest);
             hints::look(self, env, late.then_some(sequence));

@@ -24,6 +24,11 @@ const REORDERED: u64 = 3;
 /// Packets that are looked at for each that arrives.
 const LOOKED_AT: u64 = 64;
 
+/// Accounts for the first packet after a gap: those that arrived after gaps before it name no more.
+pub(crate) const fn begin(responder: &mut Responder) {
+    responder.hints.arrivals = 0;
+}
+
 /// Looks for packets that are missing besides the expected one: another one has arrived after a gap. `is_late` tells that it was
 /// missing before, at `sequence`.
 pub(crate) fn look<R: RawMutex>(responder: &mut Responder, env: &Env<'_, R>, late: Option<Sequence>) {

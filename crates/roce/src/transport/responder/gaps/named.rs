@@ -12,7 +12,7 @@ pub(crate) struct Hints {
     pub(super) next: Sequence,
     /// Packets before it were looked at.
     pub(super) frontier: Sequence,
-    /// Packets that have arrived after a gap, less the acknowledgements sent since: no more packets are named, so that a forger has no
+    /// Packets that have arrived after the gap, less the acknowledgements sent since: no more packets are named, so that a forger has no
     /// more packets sent than it sends.
     pub(crate) arrivals: u32,
 }
