@@ -11,6 +11,7 @@ mod build;
 mod copy;
 mod generate;
 mod guards;
+mod jobs;
 mod mutant;
 mod results;
 mod rewrite;
@@ -19,7 +20,13 @@ mod suite;
 mod survivors;
 mod switch;
 
-use std::{collections::BTreeSet, time::Instant};
+use std::{
+    collections::BTreeSet,
+    num::NonZero,
+    sync::{Mutex, PoisonError},
+    thread,
+    time::Instant,
+};
 
 use anyhow::{Result, ensure};
 
@@ -53,8 +60,11 @@ pub struct Options {
     /// Without the test programs whose path contains TEXT, as `/conformance-`; may be repeated
     #[arg(long, value_name = "TEXT")]
     skip: Vec<String>,
+    /// Run N tests at a time instead of as many as there are processors
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZero<usize>>,
     /// Only check that docs/mutants.toml names code that exists; test nothing
-    #[arg(long, conflicts_with_all = ["paths", "changed", "survivors", "only", "skip"])]
+    #[arg(long, conflicts_with_all = ["paths", "changed", "survivors", "only", "skip", "jobs"])]
     check: bool,
 }
 
@@ -69,10 +79,11 @@ pub fn run(options: &Options) -> Result<()> {
     if let Some(path) = options.paths.iter().find(|path| !shell::root().join(path).exists()) {
         return Err(Exit::usage(format!("there is no {path}")));
     }
-    let mut results = Results::read()?;
+    let results = Mutex::new(Results::read()?);
     let mut mutants =
         generate::mutants(&Selection { paths: options.paths.clone(), changed: options.changed.clone() })?;
     if options.survivors {
+        let results = results.lock().unwrap_or_else(PoisonError::into_inner);
         mutants.retain(|mutant| results.outcome(mutant).is_some_and(Outcome::survived));
     }
     if !options.only.is_empty() {
@@ -82,7 +93,7 @@ pub fn run(options: &Options) -> Result<()> {
     let mut unlisted = Vec::new();
     let mut stale = accepted.clone();
     for (guard, mutants) in by_guard(mutants)? {
-        let outcomes = test(guard, &mutants, &options.skip, &mut results)?;
+        let outcomes = test(guard, &mutants, options, &results)?;
         for (mutant, outcome) in mutants.iter().zip(outcomes) {
             if outcome.survived() {
                 stale.remove(&mutant.key());
@@ -106,19 +117,26 @@ pub fn check() -> Result<()> {
     report(&[], &Accepted::read()?.of_missing_code())
 }
 
-/// Tests the mutants of a guard, without the test programs that `skip` names. Prints a line for each.
-fn test(guard: &Guard, mutants: &[Mutant], skip: &[String], results: &mut Results) -> Result<Vec<Outcome>> {
+/// Tests the mutants of a guard, without the test programs that the user leaves out. Prints a line for each.
+fn test(
+    guard: &Guard,
+    mutants: &[Mutant],
+    options: &Options,
+    results: &Mutex<Results>,
+) -> Result<Vec<Outcome>> {
+    let jobs =
+        options.jobs.map_or_else(|| thread::available_parallelism().map_or(1, NonZero::get), NonZero::get);
     let begin = Instant::now();
     let copy = Copy::update()?;
-    let switch = Switch::make(&copy::directory(), mutants.len())?;
+    let switch = Switch::make(&copy::directory(), mutants.len(), jobs)?;
     let numbered: Vec<Numbered<'_>> = (1..).zip(mutants).collect();
     let mut build = build::build(&copy, guard, &switch, &numbered)?;
     build.programs.retain(|program| {
         let path = program.executable.to_string_lossy();
-        !skip.iter().any(|text| path.contains(text.as_str()))
+        !options.skip.iter().any(|text| path.contains(text.as_str()))
     });
     let build_time = begin.elapsed();
-    let mut suite = Suite::measure(&build.programs, &switch)?;
+    let suite = Suite::measure(&build.programs, switch.controls())?;
     let (tests, time) = suite.totals();
     println!(
         "{}: {} mutants of {} in one build, {} s; {tests} tests, {} s",
@@ -128,18 +146,17 @@ fn test(guard: &Guard, mutants: &[Mutant], skip: &[String], results: &mut Result
         build_time.as_secs(),
         time.as_secs()
     );
-    let mut outcomes = Vec::new();
-    for (number, mutant) in &numbered {
+    let outcomes = jobs::each(switch.controls(), &numbered, |control, (number, mutant)| {
         let (outcome, test) = if build.mutants.contains(number) {
-            suite.test(*number, &mutant.file)?
+            suite.test(control, *number, &mutant.file)?
         } else {
             (Outcome::NotBuilt, None)
         };
         let test = test.map(|test| format!(" ({test})")).unwrap_or_default();
         println!("{number:>4}/{} {:<11} {}{test}", mutants.len(), outcome.name(), mutant.name);
-        results.add(mutant, outcome)?;
-        outcomes.push(outcome);
-    }
+        results.lock().unwrap_or_else(PoisonError::into_inner).add(mutant, outcome)?;
+        Ok(outcome)
+    })?;
     let count = |outcome: Outcome| outcomes.iter().filter(|other| **other == outcome).count();
     let counts = Outcome::ALL.map(|outcome| format!(", {} {}", count(outcome), outcome.name())).concat();
     println!("{}: {} mutants{counts}; {} s", guard.path, mutants.len(), begin.elapsed().as_secs());

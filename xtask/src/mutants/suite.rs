@@ -6,12 +6,13 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
     process::{Command, Stdio},
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::switch::Switch;
+use super::{jobs, switch::Control};
 use crate::{programs::Program, shell};
 
 /// With a mutant, a test may take as many times as long as without, and [`GRACE`] besides.
@@ -73,51 +74,61 @@ struct Test {
 /// The tests of a guard.
 pub struct Suite<'a> {
     programs: &'a [Program],
-    switch: &'a Switch,
     tests: Vec<Test>,
     /// How many mutants of a file each test has caught: the next one of the file is likely to be caught by the same.
-    caught: BTreeMap<(String, usize), usize>,
+    caught: Mutex<BTreeMap<(String, usize), usize>>,
 }
 
 impl<'a> Suite<'a> {
-    /// Runs all tests without a mutant. One that fails is repeated, at most [`ATTEMPTS`] times in all.
+    /// Runs all tests without a mutant, as many at a time as there are controls. One that fails is repeated, at most
+    /// [`ATTEMPTS`] times in all.
     ///
     /// # Errors
     /// If one fails each time.
-    pub fn measure(programs: &'a [Program], switch: &'a Switch) -> Result<Self> {
-        let mut this = Self { programs, switch, tests: Vec::new(), caught: BTreeMap::new() };
-        let mut failed = Vec::new();
+    pub fn measure(programs: &'a [Program], controls: &[Control]) -> Result<Self> {
+        let mut this = Self { programs, tests: Vec::new(), caught: Mutex::default() };
+        let mut named = Vec::new();
         for (number, program) in programs.iter().enumerate() {
-            for name in names(program)? {
-                let mut test = Test {
-                    program: number,
-                    name,
-                    time: Duration::ZERO,
-                    reached: BTreeSet::new(),
-                    flaky: false,
-                };
-                switch.set(0)?;
-                for attempt in 1..=ATTEMPTS {
-                    let begin = Instant::now();
-                    let passed = this.run(&test, LONGEST)? == Outcome::Survived;
-                    test.time = test.time.max(begin.elapsed());
-                    test.flaky |= !passed;
-                    if passed {
-                        break;
-                    }
-                    let name = format!("{} {}", program.executable.display(), test.name);
-                    if attempt == ATTEMPTS {
-                        failed.push(name);
-                    } else {
-                        eprintln!("fails without a mutant, is repeated: {name}");
-                    }
-                }
-                test.reached = switch.reached()?.into_iter().collect();
-                this.tests.push(test);
+            named.extend(names(program)?.into_iter().map(|name| (number, name)));
+        }
+        let measured = jobs::each(controls, &named, |control, (program, name)| {
+            this.measure_test(control, *program, name.clone())
+        })?;
+        let mut failed = Vec::new();
+        for (test, has_passed) in measured {
+            if !has_passed {
+                failed.push(this.display(&test));
             }
+            this.tests.push(test);
         }
         ensure!(failed.is_empty(), "tests fail without a mutant:\n{}", failed.join("\n"));
         Ok(this)
+    }
+
+    /// Runs one test without a mutant. Returns whether it has passed at last.
+    fn measure_test(&self, control: &Control, program: usize, name: String) -> Result<(Test, bool)> {
+        let mut test = Test { program, name, time: Duration::ZERO, reached: BTreeSet::new(), flaky: false };
+        control.set(0)?;
+        let mut has_passed = false;
+        for attempt in 1..=ATTEMPTS {
+            let begin = Instant::now();
+            has_passed = self.run(control, &test, LONGEST)? == Outcome::Survived;
+            test.time = test.time.max(begin.elapsed());
+            test.flaky |= !has_passed;
+            if has_passed {
+                break;
+            }
+            if attempt < ATTEMPTS {
+                eprintln!("fails without a mutant, is repeated: {}", self.display(&test));
+            }
+        }
+        test.reached = control.reached()?.into_iter().collect();
+        Ok((test, has_passed))
+    }
+
+    /// Returns the program and the name of a test.
+    fn display(&self, test: &Test) -> String {
+        format!("{} {}", self.programs[test.program].executable.display(), test.name)
     }
 
     /// The number of tests, and the time that they take.
@@ -126,28 +137,32 @@ impl<'a> Suite<'a> {
     }
 
     /// Runs the tests that execute mutant `number` of `file`, with it, until one fails. Returns the name of that test.
-    pub fn test(&mut self, number: usize, file: &str) -> Result<(Outcome, Option<&str>)> {
+    pub fn test(&self, control: &Control, number: usize, file: &str) -> Result<(Outcome, Option<&str>)> {
         let mut tests: Vec<usize> =
             (0..self.tests.len()).filter(|test| self.tests[*test].reached.contains(&number)).collect();
         if tests.is_empty() {
             return Ok((Outcome::NotReached, None));
         }
-        let successes = |test: usize| self.caught.get(&(file.to_owned(), test)).copied().unwrap_or(0);
-        tests.sort_by_key(|test| (std::cmp::Reverse(successes(*test)), self.tests[*test].time));
-        self.switch.set(number)?;
+        {
+            let caught = self.caught.lock().unwrap_or_else(PoisonError::into_inner);
+            let successes = |test: usize| caught.get(&(file.to_owned(), test)).copied().unwrap_or(0);
+            tests.sort_by_key(|test| (std::cmp::Reverse(successes(*test)), self.tests[*test].time));
+        }
+        control.set(number)?;
         for at in tests {
             let test = &self.tests[at];
             // A test that fails without a mutant, too, has to fail each time.
             let attempts = if test.flaky { ATTEMPTS } else { 1 };
             let mut outcome = Outcome::Survived;
             for _ in 0..attempts {
-                outcome = self.run(test, test.time * SLOWDOWN + GRACE)?;
+                outcome = self.run(control, test, test.time * SLOWDOWN + GRACE)?;
                 if outcome == Outcome::Survived {
                     break;
                 }
             }
             if outcome != Outcome::Survived {
-                *self.caught.entry((file.to_owned(), at)).or_default() += 1;
+                let mut caught = self.caught.lock().unwrap_or_else(PoisonError::into_inner);
+                *caught.entry((file.to_owned(), at)).or_default() += 1;
                 return Ok((outcome, Some(&self.tests[at].name)));
             }
         }
@@ -155,10 +170,10 @@ impl<'a> Suite<'a> {
     }
 
     /// Runs one test with the mutant that is active.
-    fn run(&self, test: &Test, limit: Duration) -> Result<Outcome> {
+    fn run(&self, control: &Control, test: &Test, limit: Duration) -> Result<Outcome> {
         let Program { executable, directory } = &self.programs[test.program];
-        let mut command = Command::new("timeout");
-        command.args(["--kill-after=1", &limit.as_secs().to_string()]).arg(executable);
+        let mut command = control.command();
+        command.args(["timeout", "--kill-after=1", &limit.as_secs().to_string()]).arg(executable);
         command.args([&test.name, "--exact", "--test-threads=1", "--quiet"]);
         command.current_dir(directory).envs(environment(directory));
         let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -195,6 +210,7 @@ mod tests {
     use std::{fs, io::Write as _};
 
     use super::*;
+    use crate::mutants::switch::{DESCRIPTOR, Switch};
 
     /// Writes an executable file by a process of its own: while another thread starts a program, its child has the files that
     /// this process has open, and one that is open for writing cannot be executed.
@@ -218,12 +234,14 @@ mod tests {
         // Byte 5 of the control file says that mutant 1 was reached.
         let script = format!(
             "#!/bin/sh\n[ $1 = --list ] && echo 'one: test' && exit\necho >>count\nruns=$(wc -l <count)\n\
-             printf '\\001' | dd of=control bs=1 seek=5 conv=notrunc status=none\n{body}\n"
+             printf '\\001' | dd of=/proc/self/fd/{DESCRIPTOR} bs=1 seek=5 conv=notrunc status=none\n{body}\n"
         );
         write_program(directory, &script)?;
-        let switch = Switch::make(directory, 1)?;
+        let switch = Switch::make(directory, 1, 1)?;
         let programs = [Program { executable, directory: directory.to_path_buf() }];
-        let outcome = Suite::measure(&programs, &switch).and_then(|mut suite| Ok(suite.test(1, "a.rs")?.0));
+        let controls = switch.controls();
+        let outcome =
+            Suite::measure(&programs, controls).and_then(|suite| Ok(suite.test(&controls[0], 1, "a.rs")?.0));
         let runs = fs::read_to_string(directory.join("count"))?.lines().count();
         Ok((outcome?, runs))
     }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The run-time switch: a module that is added to the crate of the mutants, and the file by which it is controlled.
+//! The run-time switch: a module that is added to the crate of the mutants, and the files by which it is controlled, one for
+//! each test that runs at a time.
 
 use std::{
     fs::{self, File},
     io::{Read as _, Seek as _, SeekFrom, Write as _},
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -27,27 +29,44 @@ pub fn active(number: usize) -> String {
     format!("crate::{NAME}::active({number})")
 }
 
+/// The file descriptor by which a test has its control file.
+pub const DESCRIPTOR: u32 = 500;
+
 /// The switch of the mutants that are numbered from 1.
 pub struct Switch {
-    control: PathBuf,
+    controls: Vec<Control>,
     module: PathBuf,
 }
 
 impl Switch {
-    /// Makes the file and the module in `directory`.
-    pub fn make(directory: &Path, mutants: usize) -> Result<Self> {
+    /// Makes the module and control files for `jobs` tests at a time in `directory`.
+    pub fn make(directory: &Path, mutants: usize, jobs: usize) -> Result<Self> {
         ensure!(
             cfg!(all(target_os = "linux", target_arch = "x86_64")),
             "mutants run on Linux and x86-64 only"
         );
         ensure!(mutants < LENGTH - HEADER, "more than {} mutants: name fewer files", LENGTH - HEADER);
         fs::create_dir_all(directory)?;
-        let this = Self { control: directory.join("control"), module: directory.join("switch.rs") };
-        fs::write(&this.control, vec![0; LENGTH])?;
-        let path = this.control.display().to_string();
-        let module = MODULE.replace("@CONTROL@", &path).replace("@LENGTH@", &LENGTH.to_string());
+        let none = directory.join("control");
+        fs::write(&none, vec![0; LENGTH])?;
+        let mut controls = Vec::new();
+        for job in 0..jobs {
+            let file = directory.join(format!("control-{job}"));
+            fs::write(&file, vec![0; LENGTH])?;
+            controls.push(Control { file });
+        }
+        let module = MODULE
+            .replace("@CONTROL@", &none.display().to_string())
+            .replace("@DESCRIPTOR@", &DESCRIPTOR.to_string())
+            .replace("@LENGTH@", &LENGTH.to_string());
+        let this = Self { controls, module: directory.join("switch.rs") };
         fs::write(&this.module, module)?;
         Ok(this)
+    }
+
+    /// Returns the control files.
+    pub fn controls(&self) -> &[Control] {
+        &self.controls
     }
 
     /// Returns the text that adds the module to a crate's root.
@@ -57,21 +76,35 @@ impl Switch {
             self.module.display()
         )
     }
+}
+
+/// The control file of one test at a time.
+pub struct Control {
+    file: PathBuf,
+}
+
+impl Control {
+    /// Returns a command that runs the program and arguments added to it with this control file.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new("bash");
+        command.args(["-c", &format!("exec {DESCRIPTOR}<>\"$0\" \"$@\"")]).arg(&self.file);
+        command
+    }
 
     /// Activates a mutant, 0 for none, and forgets which mutants were reached.
     pub fn set(&self, number: usize) -> Result<()> {
         let mut content = vec![0; LENGTH];
         content[..HEADER].copy_from_slice(&u32::try_from(number)?.to_ne_bytes());
         // Not truncated: processes may have mapped it.
-        let mut file = File::options().write(true).open(&self.control).context("no control file")?;
+        let mut file = File::options().write(true).open(&self.file).context("no control file")?;
         file.seek(SeekFrom::Start(0))?;
         Ok(file.write_all(&content)?)
     }
 
-    /// Returns the numbers of the mutants that were reached since [`Switch::set`].
+    /// Returns the numbers of the mutants that were reached since [`Control::set`].
     pub fn reached(&self) -> Result<Vec<usize>> {
         let mut content = Vec::new();
-        File::open(&self.control)?.read_to_end(&mut content)?;
+        File::open(&self.file)?.read_to_end(&mut content)?;
         let bytes = content.iter().skip(HEADER).enumerate();
         Ok(bytes.filter(|(_, byte)| **byte != 0).map(|(number, _)| number).collect())
     }
