@@ -220,3 +220,23 @@ impl Drop for ChunkList {
         while self.pop().is_some() {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layout_has_room_for_the_slots_and_the_alignment_of_a_chunk() {
+        const { assert!(align_of::<Chunk>() > 1) };
+        let has_memory = |size, align| {
+            let layout = Layout::from_size_align(size, align).unwrap();
+            ChunkRef::allocate_as(layout, 3, LINE, |_| {}).is_some()
+        };
+        let needed = 3 * LINE + EMPTY;
+        assert!(has_memory(needed, align_of::<Chunk>()));
+        assert!(has_memory(needed + 1, MAX_ALIGNMENT));
+        assert!(!has_memory(needed - 1, align_of::<Chunk>()), "a byte is missing");
+        assert!(!has_memory(needed + 1, align_of::<Chunk>() / 2), "not aligned");
+        assert!(ChunkRef::allocate(usize::MAX, LINE).is_none(), "no layout has that size");
+    }
+}
