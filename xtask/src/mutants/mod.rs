@@ -4,15 +4,17 @@
 //!
 //! cargo-mutants names the mutants, except deleted [statements]. This command builds all mutants of a [guard](guards) at once, in a copy of the workspace
 //! below `target/mutants`, each behind a [switch] that selects one at run time; finds out which tests execute which
-//! mutants; and runs these tests with each mutant. `docs/mutants.toml` lists the survivors that are accepted, each with its
+//! mutants; and runs these tests with each mutant, then in [groups]. `docs/mutants.toml` lists the survivors that are accepted, each with its
 //! reason.
 
 mod build;
 mod copy;
 mod generate;
+mod groups;
 mod guards;
 mod jobs;
 mod mutant;
+mod outcome;
 mod results;
 mod rewrite;
 mod statements;
@@ -21,7 +23,7 @@ mod survivors;
 mod switch;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     num::NonZero,
     sync::{Mutex, PoisonError},
     thread,
@@ -35,11 +37,12 @@ use self::{
     generate::Selection,
     guards::Guard,
     mutant::Mutant,
+    outcome::Outcome,
     results::Results,
     rewrite::Numbered,
-    suite::{Outcome, Suite},
+    suite::Suite,
     survivors::{Accepted, Key},
-    switch::Switch,
+    switch::{Control, Switch},
 };
 use crate::shell::{self, Exit};
 
@@ -146,21 +149,61 @@ fn test(
         build_time.as_secs(),
         time.as_secs()
     );
-    let outcomes = jobs::each(switch.controls(), &numbered, |control, (number, mutant)| {
-        let (outcome, test) = if build.mutants.contains(number) {
-            suite.test(control, *number, &mutant.file)?
-        } else {
-            (Outcome::NotBuilt, None)
-        };
+    let report = |number: usize, outcome: Outcome, test: Option<&str>| {
+        let mutant = &mutants[number - 1];
         let test = test.map(|test| format!(" ({test})")).unwrap_or_default();
         println!("{number:>4}/{} {:<11} {}{test}", mutants.len(), outcome.name(), mutant.name);
-        results.lock().unwrap_or_else(PoisonError::into_inner).add(mutant, outcome)?;
-        Ok(outcome)
+        results.lock().unwrap_or_else(PoisonError::into_inner).add(mutant, outcome)
+    };
+    let alone = jobs::each(switch.controls(), &numbered, |control, (number, mutant)| {
+        let tested = if build.mutants.contains(number) {
+            suite.test_alone(control, *number, &mutant.file, &mutant.name)?
+        } else {
+            Some((Outcome::NotBuilt, None))
+        };
+        let Some((outcome, test)) = tested else { return Ok(None) };
+        report(*number, outcome, test)?;
+        Ok(Some(outcome))
     })?;
+    let together = test_together(&suite, switch.controls(), &alone, report)?;
+    let of = |(number, outcome): (usize, &Option<Outcome>)| {
+        outcome.or_else(|| together.get(&number).copied()).unwrap_or(Outcome::Survived)
+    };
+    let outcomes: Vec<Outcome> = (1..).zip(&alone).map(of).collect();
     let count = |outcome: Outcome| outcomes.iter().filter(|other| **other == outcome).count();
     let counts = Outcome::ALL.map(|outcome| format!(", {} {}", count(outcome), outcome.name())).concat();
     println!("{}: {} mutants{counts}; {} s", guard.path, mutants.len(), begin.elapsed().as_secs());
     Ok(outcomes)
+}
+
+/// Tests the mutants together that have no outcome of tests with each alone. Returns their outcomes.
+fn test_together(
+    suite: &Suite<'_>,
+    controls: &[Control],
+    alone: &[Option<Outcome>],
+    report: impl Fn(usize, Outcome, Option<&str>) -> Result<()> + Sync,
+) -> Result<BTreeMap<usize, Outcome>> {
+    let left: Vec<usize> =
+        (1..).zip(alone).filter(|(_, outcome)| outcome.is_none()).map(|(number, _)| number).collect();
+    if left.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    println!("{} of them pass the first tests, and are tested together", left.len());
+    let groups: Vec<&[usize]> = left.chunks(left.len().div_ceil(controls.len())).collect();
+    let outcomes = jobs::each(controls, &groups, |control, group| {
+        let mut caught = BTreeMap::new();
+        suite.test_together(control, group, |number, outcome, test| {
+            println!("{number:>4} {:<11} ({test})", outcome.name());
+            caught.insert(number, outcome);
+        })?;
+        let outcome = |number: &usize| caught.get(number).copied().unwrap_or(Outcome::Survived);
+        let outcomes: Vec<_> = group.iter().map(|number| (*number, outcome(number))).collect();
+        for (number, outcome) in &outcomes {
+            report(*number, *outcome, None)?;
+        }
+        Ok(outcomes)
+    })?;
+    Ok(outcomes.into_iter().flatten().collect())
 }
 
 /// Groups mutants by the guard of their file.

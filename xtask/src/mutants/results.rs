@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::{copy, mutant::Mutant, suite::Outcome};
+use super::{copy, mutant::Mutant, outcome::Outcome};
 
 /// The results of all runs.
 pub struct Results {

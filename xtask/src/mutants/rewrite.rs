@@ -10,7 +10,8 @@
 //! | match arm | `PATTERN if !active(1) =>` |
 //! | match guard | `(active(1) \|\| !active(2) && (GUARD))` |
 //!
-//! Text is inserted only. The alternatives hold the original text, as only one mutant is active at a time.
+//! Text is inserted only. The alternatives hold the original text: a mutant that is active hides those inside of what it replaces, which
+//! are not reached then.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The tests of a guard: each runs in a process of its own, with the mutant that is active.
+//! The tests of a guard: each runs in a process of its own, with the mutants that are active.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     path::Path,
     process::{Command, Stdio},
@@ -12,7 +13,12 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{jobs, switch::Control};
+use super::{
+    groups::{self, Run},
+    jobs,
+    outcome::Outcome,
+    switch::Control,
+};
 use crate::{programs::Program, shell};
 
 /// With a mutant, a test may take as many times as long as without, and [`GRACE`] besides.
@@ -25,40 +31,10 @@ const ATTEMPTS: usize = 3;
 /// The exit codes of `timeout` for a program that it ended, and killed.
 const TIMED_OUT: [Option<i32>; 2] = [Some(124), Some(137)];
 
-/// Outcome of a mutant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// A test failed.
-    Caught,
-    /// A test did not end. Counts as caught.
-    TimedOut,
-    /// It does not compile.
-    NotBuilt,
-    /// No test executes it. Counts as survived.
-    NotReached,
-    /// All tests that execute it passed.
-    Survived,
-}
-
-impl Outcome {
-    pub const ALL: [Self; 5] =
-        [Self::Caught, Self::TimedOut, Self::NotBuilt, Self::NotReached, Self::Survived];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Caught => "caught",
-            Self::TimedOut => "timed out",
-            Self::NotBuilt => "not built",
-            Self::NotReached => "NOT REACHED",
-            Self::Survived => "SURVIVED",
-        }
-    }
-
-    /// Whether no test notices the mutant.
-    pub fn survived(self) -> bool {
-        matches!(self, Self::NotReached | Self::Survived)
-    }
-}
+/// How long the tests of a mutant run with it alone. One that they do not catch is tested together with others.
+const ALONE: Duration = Duration::from_secs(15);
+/// Letters that two words have in common at least.
+const COMMON: usize = 4;
 
 /// A test, as it runs without a mutant.
 struct Test {
@@ -108,7 +84,7 @@ impl<'a> Suite<'a> {
     /// Runs one test without a mutant. Returns whether it has passed at last.
     fn measure_test(&self, control: &Control, program: usize, name: String) -> Result<(Test, bool)> {
         let mut test = Test { program, name, time: Duration::ZERO, reached: BTreeSet::new(), flaky: false };
-        control.set(0)?;
+        control.set(&[])?;
         let mut has_passed = false;
         for attempt in 1..=ATTEMPTS {
             let begin = Instant::now();
@@ -122,7 +98,7 @@ impl<'a> Suite<'a> {
                 eprintln!("fails without a mutant, is repeated: {}", self.display(&test));
             }
         }
-        test.reached = control.reached()?.into_iter().collect();
+        test.reached = control.reached()?;
         Ok((test, has_passed))
     }
 
@@ -136,40 +112,98 @@ impl<'a> Suite<'a> {
         (self.tests.len(), self.tests.iter().map(|test| test.time).sum())
     }
 
-    /// Runs the tests that execute mutant `number` of `file`, with it, until one fails. Returns the name of that test.
-    pub fn test(&self, control: &Control, number: usize, file: &str) -> Result<(Outcome, Option<&str>)> {
-        let mut tests: Vec<usize> =
-            (0..self.tests.len()).filter(|test| self.tests[*test].reached.contains(&number)).collect();
+    /// Runs the tests that execute mutant `number`, which has a name and a file, with it alone, until one fails. Returns the name of that test; or `None` if tests are left
+    /// after some time. Those come first that caught others of the file, then those with names like the mutant's.
+    pub fn test_alone(
+        &self,
+        control: &Control,
+        number: usize,
+        file: &str,
+        name: &str,
+    ) -> Result<Option<(Outcome, Option<&str>)>> {
+        let mut tests = self.reaching(&[number]);
         if tests.is_empty() {
-            return Ok((Outcome::NotReached, None));
+            return Ok(Some((Outcome::NotReached, None)));
         }
         {
             let caught = self.caught.lock().unwrap_or_else(PoisonError::into_inner);
             let successes = |test: usize| caught.get(&(file.to_owned(), test)).copied().unwrap_or(0);
-            tests.sort_by_key(|test| (std::cmp::Reverse(successes(*test)), self.tests[*test].time));
+            let words = words(name);
+            tests.sort_by_cached_key(|test| {
+                let alike = common(&words, &self.tests[*test].name);
+                (Reverse(successes(*test)), Reverse(alike), self.tests[*test].time)
+            });
         }
-        control.set(number)?;
+        let begin = Instant::now();
         for at in tests {
-            let test = &self.tests[at];
-            // A test that fails without a mutant, too, has to fail each time.
-            let attempts = if test.flaky { ATTEMPTS } else { 1 };
-            let mut outcome = Outcome::Survived;
-            for _ in 0..attempts {
-                outcome = self.run(control, test, test.time * SLOWDOWN + GRACE)?;
-                if outcome == Outcome::Survived {
-                    break;
-                }
+            if begin.elapsed() > ALONE {
+                return Ok(None);
             }
+            let Run { outcome, .. } = self.run_with(control, &self.tests[at], &[number])?;
             if outcome != Outcome::Survived {
                 let mut caught = self.caught.lock().unwrap_or_else(PoisonError::into_inner);
                 *caught.entry((file.to_owned(), at)).or_default() += 1;
-                return Ok((outcome, Some(&self.tests[at].name)));
+                return Ok(Some((outcome, Some(&self.tests[at].name))));
             }
         }
-        Ok((Outcome::Survived, None))
+        Ok(Some((Outcome::Survived, None)))
     }
 
-    /// Runs one test with the mutant that is active.
+    /// Runs the tests that execute any of some mutants, with all of them. Calls `caught` with each that fails alone, and with the name
+    /// of the test.
+    pub fn test_together(
+        &self,
+        control: &Control,
+        mutants: &[usize],
+        mut caught: impl FnMut(usize, Outcome, &str),
+    ) -> Result<()> {
+        let mut groups = vec![mutants.to_vec()];
+        for at in self.reaching(mutants) {
+            let test = &self.tests[at];
+            let mut left = Vec::new();
+            for group in groups {
+                let (reached, others): (Vec<_>, Vec<_>) =
+                    group.into_iter().partition(|number| test.reached.contains(number));
+                let mut settled = groups::settle(
+                    reached,
+                    &mut |active| self.run_with(control, test, active),
+                    &mut |number, outcome| caught(number, outcome, &test.name),
+                )?;
+                match settled.first_mut() {
+                    Some(first) => first.extend(others),
+                    None => settled.push(others),
+                }
+                left.extend(settled.into_iter().filter(|group| !group.is_empty()));
+            }
+            groups = left;
+        }
+        Ok(())
+    }
+
+    /// Returns the tests that execute any of some mutants, the shortest first.
+    fn reaching(&self, mutants: &[usize]) -> Vec<usize> {
+        let mut tests: Vec<usize> = (0..self.tests.len())
+            .filter(|test| mutants.iter().any(|number| self.tests[*test].reached.contains(number)))
+            .collect();
+        tests.sort_by_key(|test| self.tests[*test].time);
+        tests
+    }
+
+    /// Runs one test with mutants. One that fails without, too, has to fail each time.
+    fn run_with(&self, control: &Control, test: &Test, mutants: &[usize]) -> Result<Run> {
+        let attempts = if test.flaky { ATTEMPTS } else { 1 };
+        let mut outcome = Outcome::Survived;
+        control.set(mutants)?;
+        for _ in 0..attempts {
+            outcome = self.run(control, test, test.time * SLOWDOWN + GRACE)?;
+            if outcome == Outcome::Survived {
+                break;
+            }
+        }
+        Ok(Run { outcome, reached: control.reached()? })
+    }
+
+    /// Runs one test with the mutants that are active.
     fn run(&self, control: &Control, test: &Test, limit: Duration) -> Result<Outcome> {
         let Program { executable, directory } = &self.programs[test.program];
         let mut command = control.command();
@@ -183,6 +217,20 @@ impl<'a> Suite<'a> {
             _ => Outcome::Caught,
         })
     }
+}
+
+/// Returns the words of a name that are long enough to be compared.
+fn words(name: &str) -> BTreeSet<String> {
+    let words = name.split(|letter: char| !letter.is_alphanumeric());
+    words.filter(|word| word.len() >= COMMON).map(str::to_lowercase).collect()
+}
+
+/// Returns how many of `words` a test's name has, as the start of a word or as its whole.
+fn common(words: &BTreeSet<String>, name: &str) -> usize {
+    let others = self::words(name);
+    let is_common =
+        |word: &&String| others.iter().any(|other| other.starts_with(*word) || word.starts_with(other));
+    words.iter().filter(is_common).count()
 }
 
 /// The environment of tests: images are required, and snapshots are compared only.
@@ -231,19 +279,19 @@ mod tests {
         let directory = tempfile::tempdir()?;
         let directory = directory.path();
         let executable = directory.join("program");
-        // Byte 5 of the control file says that mutant 1 was reached.
+        // Byte 65537 of the control file says that mutant 1 was reached.
         let script = format!(
             "#!/bin/sh\n[ $1 = --list ] && echo 'one: test' && exit\necho >>count\nruns=$(wc -l <count)\n\
-             printf '\\001' | dd of=/proc/self/fd/{DESCRIPTOR} bs=1 seek=5 conv=notrunc status=none\n{body}\n"
+             printf '\\001' | dd of=/proc/self/fd/{DESCRIPTOR} bs=1 seek=65537 conv=notrunc status=none\n{body}\n"
         );
         write_program(directory, &script)?;
         let switch = Switch::make(directory, 1, 1)?;
         let programs = [Program { executable, directory: directory.to_path_buf() }];
         let controls = switch.controls();
-        let outcome =
-            Suite::measure(&programs, controls).and_then(|suite| Ok(suite.test(&controls[0], 1, "a.rs")?.0));
+        let suite = Suite::measure(&programs, controls)?;
+        let (outcome, _) = suite.test_alone(&controls[0], 1, "a.rs", "a")?.context("no time")?;
         let runs = fs::read_to_string(directory.join("count"))?.lines().count();
-        Ok((outcome?, runs))
+        Ok((outcome, runs))
     }
 
     #[test]
@@ -254,6 +302,36 @@ mod tests {
         assert_eq!(outcome("[ $runs != 1 ]").unwrap(), (Outcome::Survived, 3));
         assert_eq!(outcome("[ $runs != 1 ] && [ $runs != 3 ]").unwrap(), (Outcome::Survived, 4));
         assert_eq!(outcome("[ $runs = 2 ]").unwrap(), (Outcome::Caught, 5));
+    }
+
+    #[test]
+    fn a_mutant_that_is_caught_among_others_is_named() {
+        // Reaches mutants 1 to 3, and fails if mutant 2 is active.
+        let script = format!(
+            "#!/bin/sh\n[ $1 = --list ] && echo 'one: test' && exit\nfile=/proc/self/fd/{DESCRIPTOR}\n\
+             printf '\\001\\001\\001' | dd of=$file bs=1 seek=65537 conv=notrunc status=none\n\
+             [ \"$(dd if=$file bs=1 skip=2 count=1 status=none | od -An -tu1)\" -eq 0 ]\n"
+        );
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        write_program(directory, &script).unwrap();
+        let switch = Switch::make(directory, 3, 1).unwrap();
+        let programs =
+            [Program { executable: directory.join("program"), directory: directory.to_path_buf() }];
+        let suite = Suite::measure(&programs, switch.controls()).unwrap();
+        let mut caught = Vec::new();
+        let note = |number, outcome, test: &str| caught.push((number, outcome, test.to_owned()));
+        suite.test_together(&switch.controls()[0], &[1, 2, 3], note).unwrap();
+        assert_eq!(caught, [(2, Outcome::Caught, "one".to_owned())]);
+    }
+
+    #[test]
+    fn tests_with_names_like_the_mutants_come_first() {
+        let words = words("src/events/limits.rs:68:9: delete statement in <impl Drop for Limits>::drop");
+        let alike = |name| common(&words, name);
+        assert_eq!(alike("adapter::events::a_storm_of_events_is_bounded"), 1);
+        assert_eq!(alike("adapter::events::a_limit_of_events"), 2);
+        assert_eq!(alike("ethernet::poll::each_packet"), 0);
     }
 
     #[test]

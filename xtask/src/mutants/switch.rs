@@ -4,8 +4,9 @@
 //! each test that runs at a time.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
-    io::{Read as _, Seek as _, SeekFrom, Write as _},
+    io::{Seek as _, SeekFrom, Write as _},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -18,11 +19,10 @@ const MODULE: &str = include_str!("switch.in");
 /// The module's name in the crate.
 const NAME: &str = "mutant_switch";
 
-/// The length of the file; it limits the number of mutants.
-const LENGTH: usize = 1 << 16;
-
-/// Bytes before those of the mutants.
-const HEADER: usize = 4;
+/// The largest number of mutants, and one. The file has a byte for each that says whether it is active, then one for each that
+/// says whether it was reached.
+const LIMIT: usize = 1 << 16;
+const LENGTH: usize = 2 * LIMIT;
 
 /// Returns an expression of the crate: whether mutant `number` is active.
 pub fn active(number: usize) -> String {
@@ -45,7 +45,7 @@ impl Switch {
             cfg!(all(target_os = "linux", target_arch = "x86_64")),
             "mutants run on Linux and x86-64 only"
         );
-        ensure!(mutants < LENGTH - HEADER, "more than {} mutants: name fewer files", LENGTH - HEADER);
+        ensure!(mutants < LIMIT, "{LIMIT} mutants or more: name fewer files");
         fs::create_dir_all(directory)?;
         let none = directory.join("control");
         fs::write(&none, vec![0; LENGTH])?;
@@ -58,7 +58,7 @@ impl Switch {
         let module = MODULE
             .replace("@CONTROL@", &none.display().to_string())
             .replace("@DESCRIPTOR@", &DESCRIPTOR.to_string())
-            .replace("@LENGTH@", &LENGTH.to_string());
+            .replace("@LIMIT@", &LIMIT.to_string());
         let this = Self { controls, module: directory.join("switch.rs") };
         fs::write(&this.module, module)?;
         Ok(this)
@@ -91,10 +91,12 @@ impl Control {
         command
     }
 
-    /// Activates a mutant, 0 for none, and forgets which mutants were reached.
-    pub fn set(&self, number: usize) -> Result<()> {
+    /// Activates mutants, and forgets which were reached.
+    pub fn set(&self, active: &[usize]) -> Result<()> {
         let mut content = vec![0; LENGTH];
-        content[..HEADER].copy_from_slice(&u32::try_from(number)?.to_ne_bytes());
+        for number in active {
+            *content.get_mut(*number).filter(|_| *number < LIMIT).context("no such mutant")? = 1;
+        }
         // Not truncated: processes may have mapped it.
         let mut file = File::options().write(true).open(&self.file).context("no control file")?;
         file.seek(SeekFrom::Start(0))?;
@@ -102,10 +104,9 @@ impl Control {
     }
 
     /// Returns the numbers of the mutants that were reached since [`Control::set`].
-    pub fn reached(&self) -> Result<Vec<usize>> {
-        let mut content = Vec::new();
-        File::open(&self.file)?.read_to_end(&mut content)?;
-        let bytes = content.iter().skip(HEADER).enumerate();
+    pub fn reached(&self) -> Result<BTreeSet<usize>> {
+        let content = fs::read(&self.file)?;
+        let bytes = content.iter().skip(LIMIT).enumerate();
         Ok(bytes.filter(|(_, byte)| **byte != 0).map(|(number, _)| number).collect())
     }
 }
