@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What becomes of a mutant.
+//! The outcomes of a mutant.
 
 /// Outcome of a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
