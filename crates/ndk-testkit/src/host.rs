@@ -81,6 +81,8 @@ pub struct Host {
     sent: Arc<AtomicU64>,
     /// Held during the end of a batch of frames.
     batch_end: Arc<Mutex<()>>,
+    /// Held by the provider's timer while it runs.
+    timers: Arc<Mutex<()>>,
     own_queue: Sender<Frame>,
     receiver: Option<JoinHandle<()>>,
 }
@@ -106,13 +108,15 @@ impl Host {
             transmit: Mutex::new(transmit),
             number,
         };
-        let provider = Provider::try_new(nic, config).unwrap_or_else(|status| panic!("{status:#x}"));
-        let provider = Arc::new(provider);
+        let timers = Arc::new(Mutex::new(()));
+        let provider = nt::with_timers_behind(Arc::clone(&timers), || Provider::try_new(nic, config));
+        let provider = Arc::new(provider.unwrap_or_else(|status| panic!("{status:#x}")));
         assert_eq!(provider.set_addresses(&identity.addresses()), Ok(()));
         let batch_end = Arc::new(Mutex::new(()));
         let (receiving, held, shard) = (Arc::clone(&provider), Arc::clone(&batch_end), config.shards - 1);
         let receiver = thread::spawn(move || receive(&receiving, shard, &queue, &held));
-        Self { provider, identity, number, state, sent, batch_end, own_queue, receiver: Some(receiver) }
+        let receiver = Some(receiver);
+        Self { provider, identity, number, state, sent, batch_end, timers, own_queue, receiver }
     }
 
     /// Changes the adapter's addresses, as the system does.
@@ -160,6 +164,11 @@ impl Host {
     /// The provider's DPC and timer still run.
     pub fn hold_batches(&self) -> MutexGuard<'_, ()> {
         self.batch_end.lock().unwrap()
+    }
+
+    /// Holds the provider's timer: until the guard is dropped, it does not run. The provider is dropped later.
+    pub fn hold_timer(&self) -> MutexGuard<'_, ()> {
+        self.timers.lock().unwrap()
     }
 }
 

@@ -10,7 +10,7 @@ use crate::callback::Callback;
 use crate::level::{DISPATCH_LEVEL, PASSIVE_LEVEL};
 use crate::page::PAGE_SIZE;
 use ndk_abi::nt::{MDL, PROCESSOR_NUMBER};
-use std::cell::{Cell, UnsafeCell};
+use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ffi::c_void;
 use std::hash::{BuildHasher, RandomState};
 use std::ptr::NonNull;
@@ -177,6 +177,20 @@ struct Schedule {
     deleted: bool,
 }
 
+thread_local! {
+    /// The gate of the timers that the thread creates.
+    static GATE: RefCell<Option<Arc<Mutex<()>>>> = const { RefCell::new(None) };
+}
+
+/// Calls `create`. The routines of timers that it creates run with `gate` locked, so that a test that holds it keeps them from running. A
+/// timer is dropped with the gate open.
+pub fn with_timers_behind<T>(gate: Arc<Mutex<()>>, create: impl FnOnce() -> T) -> T {
+    let before = GATE.replace(Some(gate));
+    let created = create();
+    GATE.set(before);
+    created
+}
+
 pub struct Timer {
     schedule: Arc<(Mutex<Schedule>, Condvar)>,
     thread: Option<JoinHandle<()>>,
@@ -192,10 +206,10 @@ unsafe impl Send for Context {}
 
 impl Timer {
     pub fn try_new(callback: Callback) -> Option<Self> {
-        Self::on_processor(callback, 0)
+        Self::on_processor(callback, 0, GATE.with_borrow(Clone::clone))
     }
 
-    fn on_processor(callback: Callback, processor: u32) -> Option<Self> {
+    fn on_processor(callback: Callback, processor: u32, gate: Option<Arc<Mutex<()>>>) -> Option<Self> {
         let schedule = Arc::new((Mutex::new(Schedule::default()), Condvar::new()));
         let own = Arc::clone(&schedule);
         let context = Context(callback.context());
@@ -211,6 +225,7 @@ impl Timer {
                     Some(due) if due <= now => {
                         schedule.due = None;
                         drop(schedule);
+                        let _open = gate.as_deref().map(held);
                         // SAFETY: `drop` joins this thread before it frees the callback.
                         unsafe { Callback::call(context.0) };
                         held(mutex)
@@ -248,7 +263,7 @@ pub struct Dpc(Timer);
 
 impl Dpc {
     pub fn try_new(callback: Callback, processor: Option<u32>) -> Option<Self> {
-        Timer::on_processor(callback, processor.unwrap_or(0)).map(Self)
+        Timer::on_processor(callback, processor.unwrap_or(0), None).map(Self)
     }
 
     pub fn queue(&self) {

@@ -56,5 +56,7 @@ pub use rundown::{Rundown, RundownGuard};
 pub use served_lock::ServedLock;
 pub use thread::{DriverObject, start_thread};
 pub use timer::Timer;
+#[cfg(not(all(windows, feature = "kernel")))]
+pub use timer::with_timers_behind;
 pub use turn::Turn;
 pub use work::{Owner, ReusableWorkItem, Work, WorkItem};

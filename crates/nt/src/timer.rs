@@ -29,13 +29,16 @@ impl Timer {
     }
 }
 
+#[cfg(not(all(windows, feature = "kernel")))]
+pub use sys::with_timers_behind;
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::event::Event;
     use crate::irql;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
 
     #[test]
     fn timer_runs_once_per_set_at_dispatch_level() {
@@ -51,6 +54,30 @@ mod tests {
         assert!(fired.1.wait_for(Duration::from_secs(10)));
         drop(timer);
         assert_eq!(fired.0.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn timer_behind_a_gate_runs_once_it_is_open() {
+        let gate = Arc::new(Mutex::new(()));
+        let fired = Arc::new((AtomicUsize::new(0), Event::try_new().unwrap()));
+        let seen = Arc::clone(&fired);
+        let create = move || {
+            Timer::try_new(move || {
+                seen.0.fetch_add(1, Ordering::SeqCst);
+                seen.1.set();
+            })
+        };
+        let timer = with_timers_behind(Arc::clone(&gate), create).unwrap();
+        let other = Arc::new(Event::try_new().unwrap());
+        let of_other = Arc::clone(&other);
+        let open = Timer::try_new(move || of_other.set()).unwrap();
+        let held = gate.lock().unwrap();
+        timer.set(Duration::ZERO);
+        open.set(Duration::from_millis(20));
+        assert!(other.wait_for(Duration::from_secs(10)), "another timer is not behind it");
+        assert_eq!(fired.0.load(Ordering::SeqCst), 0);
+        drop(held);
+        assert!(fired.1.wait_for(Duration::from_secs(10)));
     }
 
     #[test]

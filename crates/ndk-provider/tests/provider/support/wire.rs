@@ -97,12 +97,11 @@ impl Node {
         Self { opened: OpenAdapter::new(&host.provider, host.identity, 2, 1), host }
     }
 
-    /// Until the guard is dropped, received frames are processed but neither the receiver nor the DPC makes
-    /// callbacks: the DPC is held in a callback of a completion queue. The timer makes them if it expires,
-    /// which it does a second after a connect, and after each request that is not acknowledged in time.
+    /// Until the guard is dropped, received frames are processed but neither the receiver, the DPC nor the timer makes
+    /// callbacks: the DPC is held in a callback of a completion queue.
     pub fn hold_callbacks(&self) -> HeldCallbacks<'_> {
         let gate = Gate::new();
-        let batches = self.host.hold_batches();
+        let (timer, batches) = (self.host.hold_timer(), self.host.hold_batches());
         let cq: *mut NDK_CQ = create(|done, context, out| {
             let (callback, null) = (Some(on_cq_at_gate as NDK_FN_CQ_NOTIFICATION_CALLBACK), null_mut());
             call!(self.adapter(), NdkCreateCq, 1, callback, gate.context(), null, done, context, out)
@@ -117,7 +116,7 @@ impl Node {
         assert_eq!(call!(qp, NdkReceive, null_mut(), null(), 0), STATUS_SUCCESS);
         call!(qp, NdkFlush);
         gate.wait();
-        HeldCallbacks { gate, cq, pd, qp, _batches: batches }
+        HeldCallbacks { gate, cq, pd, qp, _timer: timer, _batches: batches }
     }
 
     /// Returns a counter of the engine.
@@ -138,6 +137,7 @@ pub struct HeldCallbacks<'a> {
     cq: *mut NDK_CQ,
     pd: *mut NDK_PD,
     qp: *mut NDK_QP,
+    _timer: MutexGuard<'a, ()>,
     _batches: MutexGuard<'a, ()>,
 }
 
