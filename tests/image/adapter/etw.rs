@@ -2,7 +2,7 @@
 
 //! The trace to ETW on the image: the simulated kernel reads the events back, and refuses malformed ones.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
 use device_sim::Quirks;
 use lab::{
@@ -10,6 +10,7 @@ use lab::{
     trace::{self, TracedEvent},
 };
 use ndk_abi::{ndis::OID_GEN_VENDOR_ID, nt::STATUS_NO_MEMORY};
+use ndk_consumer::transfer;
 use nt_sim::nt::trace_sessions::Session;
 use support::{
     bed::{finish, miniport, started, started_with},
@@ -50,6 +51,7 @@ fn a_connection_is_traced_from_request_to_end_with_addresses_and_one_activity() 
         for event in of_queue_pair.chain(&queue_pairs) {
             assert_eq!(event.event.activity.map(|activity| activity.to_u128()), Some(activity), "{event:?}");
         }
+        assert_eq!(of(&events, host, "QueuePairFlushed").len(), 1);
         let states: Vec<_> = queue_pairs.iter().map(|event| event.field("To")).collect();
         assert_eq!(states, ["Rtr", "Rts", "Error"]);
         assert_eq!(of(&events, host, "NdkAdapterOpened").len(), 1);
@@ -66,6 +68,30 @@ fn a_connection_is_traced_from_request_to_end_with_addresses_and_one_activity() 
         .collect();
     let expected = [("Idle", "ReqSent"), ("ReqSent", "RepReceived"), ("RepReceived", "Established")];
     assert_eq!(steps[..3], expected.map(|(from, to)| (from.to_owned(), to.to_owned())));
+    finish(bed);
+}
+
+#[test]
+fn a_refused_connection_is_traced_on_both_sides_with_its_reason() {
+    let Some(bed) = traced(Session::ALL) else { return };
+    let [client, server] = bed.machines();
+    let (local, address) = (SocketAddr::new(client.address(), 0), SocketAddr::new(server.address(), 5445));
+    let connecting = client.consumer("client", move |adapter| {
+        let data = transfer::Generated { seed: 0, bytes: 1 };
+        transfer::copy(adapter, &transfer::Options::default(), local, address, "data", &data, &|_| {})
+            .map(drop)
+    });
+    connecting.join().expect("the client ends").expect_err("there is no listener");
+    let events = bed.trace();
+    let only = |host, name| match of(&events, host, name)[..] {
+        [event] => event.sentence(),
+        _ => panic!("{name}: {events:?}"),
+    };
+    let refused = only("alpha", "ConnectionRefused");
+    assert!(refused.ends_with("refused, invalid service id (ReceiveRej)"), "{refused}");
+    let refused = only("beta", "RequestRefused");
+    assert!(refused.ends_with("refused: invalid service id"), "{refused}");
+    assert_eq!(only("beta", "MessageIgnored"), "message of connection management ignored: cm_refused");
     finish(bed);
 }
 

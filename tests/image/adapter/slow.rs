@@ -80,6 +80,23 @@ fn control_plane_that_is_silent_for_an_hour_costs_nothing() {
     finish(bed);
 }
 
+/// Each of three commands is late: the second one within a minute of the first, the third one after it.
+//= virtio §12
+#[test]
+fn late_commands_are_reported_once_a_minute() {
+    const LATE: Duration = Duration::from_secs(5);
+    let Some(bed) = started_with(&Options::default()) else { return };
+    let machine = bed.machines()[0];
+    let types = [NDIS_PACKET_TYPE_PROMISCUOUS, NDIS_PACKET_TYPE_DIRECTED, NDIS_PACKET_TYPE_PROMISCUOUS];
+    for (number, (types, reports)) in types.into_iter().zip([1, 1, 2]).enumerate() {
+        machine.nic().pause_commands(LATE);
+        set_filter(&bed, types);
+        pass(&bed, if number == 1 { Duration::from_secs(60) } else { LATE + Duration::from_secs(1) });
+        assert_running(machine, &vec![event::COMMAND_LATE; reports]);
+    }
+    finish(bed);
+}
+
 /// VLAN, multicast addresses and station address reach the device within a second after it has answered, whatever was wanted in between.
 //= virtio §12
 #[test]

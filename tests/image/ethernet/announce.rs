@@ -91,6 +91,8 @@ fn malformed_lists_get_their_documented_status_and_change_nothing() {
     for len in 0..right.len() {
         let error = sender.set(OID_GEN_NETWORK_LAYER_ADDRESSES, &right[..len]).unwrap_err();
         assert_eq!(error.status, NDIS_STATUS_INVALID_LENGTH, "{len} bytes");
+        // Number and type of the addresses, of which a list has one at least.
+        assert_eq!(error.needed, if len < 6 { 6 } else { 0 }, "{len} bytes");
     }
     for (list, status) in [
         // More addresses than bytes; a negative number; an address that is longer than the list.
