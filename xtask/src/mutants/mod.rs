@@ -57,6 +57,9 @@ pub struct Options {
     /// Only mutants that survived when they were tested last
     #[arg(long, conflicts_with = "changed")]
     survivors: bool,
+    /// Only mutants that were not tested in their present place, to go on after a run that was interrupted
+    #[arg(long, conflicts_with = "survivors")]
+    untested: bool,
     /// Only mutants whose name contains TEXT, as `src/nic/port.rs:205` or `in Port::pump`; may be repeated
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
@@ -67,7 +70,7 @@ pub struct Options {
     #[arg(long, value_name = "N")]
     jobs: Option<NonZero<usize>>,
     /// Only check that docs/mutants.toml names code that exists; test nothing
-    #[arg(long, conflicts_with_all = ["paths", "changed", "survivors", "only", "skip", "jobs"])]
+    #[arg(long, conflicts_with_all = ["paths", "changed", "survivors", "untested", "only", "skip", "jobs"])]
     check: bool,
 }
 
@@ -85,9 +88,12 @@ pub fn run(options: &Options) -> Result<()> {
     let results = Mutex::new(Results::read()?);
     let mut mutants =
         generate::mutants(&Selection { paths: options.paths.clone(), changed: options.changed.clone() })?;
-    if options.survivors {
+    {
         let results = results.lock().unwrap_or_else(PoisonError::into_inner);
-        mutants.retain(|mutant| results.outcome(mutant).is_some_and(Outcome::survived));
+        mutants.retain(|mutant| match results.outcome(mutant) {
+            Some(outcome) => !options.untested && (!options.survivors || outcome.survived()),
+            None => !options.survivors,
+        });
     }
     if !options.only.is_empty() {
         mutants.retain(|mutant| options.only.iter().any(|text| mutant.name.contains(text)));
@@ -108,7 +114,8 @@ pub fn run(options: &Options) -> Result<()> {
     }
     stale.keep_files(|file| files.contains(file));
     // Of a part of a file's mutants it is not known whether an entry still survives.
-    let is_whole = options.changed.is_none() && !options.survivors && options.only.is_empty();
+    let is_part = options.survivors || options.untested || !options.only.is_empty();
+    let is_whole = options.changed.is_none() && !is_part;
     report(&unlisted, &if is_whole { stale.keys() } else { Vec::new() })
 }
 

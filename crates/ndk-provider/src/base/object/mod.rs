@@ -330,13 +330,12 @@ impl<T: ObjectType> Ref<T> {
     /// # Safety
     /// `release` of a reference to `object` returned `Some`, and this is the only call after it.
     unsafe fn free(object: NonNull<Object<T>>) {
-        // SAFETY: made by `Box::into_raw` in `Created::try_new`; no reference is left. Until the body is dropped, with its ticket, a
-        // look-up in the registry may find the object, but reads only the head.
-        let body = unsafe { &mut (*object.as_ptr()).body };
+        // SAFETY: made by `Box::into_raw` in `Created::try_new`; no reference is left.
+        let last = unsafe { &mut *object.as_ptr() };
         // Holds what keeps the memory until the body, which may hold the last other reference to it, is dropped.
-        let checker = body.checker().cloned();
+        let checker = last.body.checker().cloned();
         // SAFETY: the body is dropped here only, and not used afterwards.
-        unsafe { ManuallyDrop::drop(body) };
+        unsafe { ManuallyDrop::drop(&mut last.body) };
         let memory = RetainedMemory { object: object.cast(), free: free_memory::<T> };
         match checker {
             None => drop(memory),

@@ -102,6 +102,7 @@ impl ObjectType for Connector {
     }
 
     fn on_finish(&self) {
+        self.ticket.leave();
         let endpoint = self.inner.lock().endpoint.take();
         drop(endpoint);
     }
