@@ -147,4 +147,31 @@ mod tests {
         assert!(filter.command(0, 0, &[0], Features::DEFAULT).is_some());
         assert!(filter.accepts(&OTHER) && filter.accepts(&GROUP));
     }
+
+    #[test]
+    fn reset_undoes_what_the_driver_has_set() {
+        let mut filter = Filter::new(MINE);
+        let both = [&1_u32.to_le_bytes()[..], &OTHER, &1_u32.to_le_bytes(), &GROUP].concat();
+        filter.start(Features::DEFAULT);
+        for (class, command, data) in [(1, 0, &both[..]), (0, 0, &[0]), (0, 1, &[1]), (2, 0, &[5, 0])] {
+            assert!(filter.command(class, command, data, Features::DEFAULT).is_some());
+        }
+        filter.reset(false);
+        assert_eq!(filter.vlans(), None);
+        assert!(filter.accepts(&[3; 6]), "promiscuous");
+        assert!(filter.command(0, 0, &[0], Features::DEFAULT).is_some());
+        assert!(filter.accepts(&MINE));
+        assert!(!filter.accepts(&OTHER), "no table");
+        assert!(!filter.accepts(&GROUP), "neither a table nor all multicast frames");
+    }
+
+    #[test]
+    fn address_that_the_driver_has_set_is_kept_in_a_reset_only_if_asked_for() {
+        for (keeps_mac, mac) in [(true, OTHER), (false, MINE)] {
+            let mut filter = Filter::new(MINE);
+            assert!(filter.command(1, 1, &OTHER, Features::DEFAULT).is_some());
+            filter.reset(keeps_mac);
+            assert_eq!(filter.mac(), mac);
+        }
+    }
 }
