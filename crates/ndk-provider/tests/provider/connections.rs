@@ -274,6 +274,38 @@ fn closing_a_connector_cancels_its_pending_connect() {
     close!(active.pd, NdkClosePd);
 }
 
+/// The peer has rejected a request of it, and this side has withdrawn one.
+//= R-QP-73, R-QP-74, R-CONN-10, R-CLOSE-6
+#[test]
+fn queue_pair_of_a_closed_connector_may_connect_unless_it_was_connected() {
+    let (a, b) = pair();
+    let (listener, mut end) = (b.listener(445), a.active());
+    for is_rejected in [true, false] {
+        let connecting = end.connect(a.at(0), b.at(445), &[]);
+        assert!(!connecting.is_inline(), "refused: {:#x}", connecting.wait());
+        let incoming = listener.accept();
+        let expected = if is_rejected {
+            assert_eq!(call!(incoming, NdkReject, null_mut(), 0), STATUS_SUCCESS);
+            assert_eq!(connecting.wait(), STATUS_CONNECTION_REFUSED);
+            STATUS_CONNECTION_REFUSED
+        } else {
+            STATUS_CANCELLED
+        };
+        close!(core::mem::replace(&mut end.connector, a.connector()), NdkCloseConnector);
+        assert_eq!(connecting.wait(), expected);
+        close!(incoming, NdkCloseConnector);
+    }
+    let connecting = end.connect(a.at(0), b.at(445), &[]);
+    let passive = b.end(listener.accept());
+    establish(&end, &passive, &connecting);
+    send_one(&end, &passive);
+    close!(core::mem::replace(&mut end.connector, a.connector()), NdkCloseConnector);
+    assert_eq!(end.connect(a.at(0), b.at(445), &[]).wait(), STATUS_CONNECTION_INVALID);
+    end.close();
+    passive.close();
+    listener.close();
+}
+
 //= R-CONN-2, R-CONN-3, R-CONN-5, R-CONN-15, R-CONN-16, R-CREATE-51, R-CREATE-52, R-QP-75
 #[test]
 fn invalid_connect_fails_inline() {

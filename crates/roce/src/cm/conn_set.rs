@@ -61,6 +61,11 @@ impl ConnSet {
                 self.slots.pending_events.remove(index);
             }
         }
+        if before == State::ReqReceived && state == State::TimeWait {
+            // No queue pair of this side was connected: the peer may request another connection with its own.
+            //= R-QP-74
+            self.slots.forget_qpn(index);
+        }
         self.slots.account(now, index, before);
         match state {
             State::TimeWait => self.slots.deadlines.set(index, Some(now + time_wait)),

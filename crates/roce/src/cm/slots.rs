@@ -227,14 +227,19 @@ impl Slots {
         }
     }
 
+    /// Makes a connection unknown by its peer's queue pair.
+    pub(super) fn forget_qpn(&mut self, index: u32) {
+        if let Some(hash) = self.conns.get_mut(index).and_then(|conn| conn.qpn_hash.take()) {
+            self.by_qpn.remove(hash, index);
+        }
+    }
+
     /// Removes an idle connection from the indices, and frees its slot if the consumer has released it.
     pub(super) fn forget(&mut self, index: u32) {
+        self.forget_qpn(index);
         let Some(conn) = self.conns.get_mut(index) else { return };
         if let Some(hash) = conn.id_hash.take() {
             self.by_id.remove(hash, index);
-        }
-        if let Some(hash) = conn.qpn_hash.take() {
-            self.by_qpn.remove(hash, index);
         }
         if !conn.owned {
             self.pending_events.remove(index);

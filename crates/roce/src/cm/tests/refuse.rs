@@ -231,6 +231,32 @@ fn withdrawn_req_sends_rej_with_ca_guid() {
     hosts.nothing_left();
 }
 
+/// No queue pair of the passive side was connected.
+//= R-QP-74
+#[test]
+fn queue_pair_of_a_request_that_was_not_accepted_may_connect_at_once() {
+    for end in ["reject", "release", "withdraw"] {
+        let mut hosts = TwoHosts::new();
+        hosts.listen();
+        let qp = hosts.local_qp(Side::A);
+        let a = hosts.connect_qp(qp, b"", READS).unwrap();
+        let b = hosts.request();
+        match end {
+            "reject" => hosts.command(Side::B, |cm, now| cm.reject(now, b, b"")).unwrap(),
+            "release" => hosts.command(Side::B, |cm, now| cm.release(now, b)).unwrap(),
+            _ => hosts.command(Side::A, |cm, now| cm.release(now, a)).unwrap(),
+        }
+        match end {
+            "withdraw" => hosts.expect(Side::B, b, CmEventKind::Aborted),
+            _ => hosts.expect(Side::A, a, refused(RejReason::CONSUMER)),
+        }
+        let again = hosts.connect_qp(qp, b"", READS).unwrap();
+        let b = hosts.request();
+        hosts.accept(b);
+        hosts.replied(again);
+    }
+}
+
 //= rocev2 §12
 #[test]
 fn req_of_a_reused_queue_pair_challenges_its_stale_connection() {
