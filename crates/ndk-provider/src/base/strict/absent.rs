@@ -142,3 +142,37 @@ impl HeldCallbacks {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    std::thread_local! {
+        static FREED: Cell<bool> = const { Cell::new(false) };
+    }
+
+    #[test]
+    fn memory_of_a_closed_object_is_freed_at_once() {
+        drop(RetainedMemory { object: NonNull::dangling(), free: |_| FREED.set(true) });
+        assert!(FREED.get());
+    }
+
+    #[test]
+    fn callback_is_made_at_once() {
+        static MADE: AtomicBool = AtomicBool::new(false);
+        let held = HeldCallbacks::new(StrictSettings::default(), 1);
+        assert_eq!(held.run_later(0, || MADE.store(true, Ordering::Relaxed)), None);
+        assert!(MADE.load(Ordering::Relaxed));
+        assert!(!held.is_on() && !held.holds_events(0, true));
+        assert_eq!(held.run_due(0), None);
+    }
+
+    #[test]
+    fn nothing_is_checked_and_no_call_fails() {
+        let settings = StrictSettings::default();
+        assert!(matches!(Checker::for_settings(settings, Owner::new(core::ptr::null_mut())), Ok(None)));
+        assert!(!CreateFaults::new(settings).fails(NDK_OBJECT_TYPE::NdkObjectTypePd));
+    }
+}

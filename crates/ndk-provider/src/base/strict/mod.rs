@@ -33,7 +33,9 @@ mod settings;
 #[allow(unsafe_code, reason = "calls functions with objects of an erased type")]
 mod tracked_objects;
 
-#[cfg(not(feature = "strict"))]
+// The tests are built with the feature: those of `absent` are all that uses it there.
+#[cfg(any(not(feature = "strict"), test))]
+#[cfg_attr(feature = "strict", allow(dead_code, reason = "only its tests use it"))]
 #[allow(unsafe_code, reason = "frees the memory of objects of an erased type")]
 mod absent;
 

@@ -125,3 +125,91 @@ impl Inner {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(unsafe_code, reason = "an adapter is opened and closed by its pointer")]
+mod tests {
+    use super::*;
+    use crate::base::calls::pended_call::PendedRequest;
+    use crate::base::environment::{Environment, Link, Path, ResolveError};
+    use crate::base::object::{Borrow, Ref};
+    use crate::objects::adapter::Adapter;
+    use crate::{Config, Provider};
+    use core::net::IpAddr;
+    use ndk_abi::ndk::NDK_VERSION;
+    use nt::{DriverObject, Owner};
+
+    /// A host without a network.
+    struct Alone;
+
+    impl Environment for Alone {
+        fn transmit(&self, _: u32, _: &mut dyn FnMut(&mut dyn roce::Transmit) -> usize) {}
+
+        fn known_path(&self, _: IpAddr, _: IpAddr) -> Result<Option<Path>, ResolveError> {
+            Ok(None)
+        }
+
+        fn resolve(&self, _: IpAddr, _: IpAddr) -> Result<Path, ResolveError> {
+            Err(ResolveError::HostUnreachable)
+        }
+
+        fn is_local(&self, _: IpAddr) -> bool {
+            false
+        }
+
+        fn link(&self) -> Link {
+            Link { mac: [2, 0, 0, 0, 0, 1], mtu: 1500, scope: 0 }
+        }
+
+        fn is_present(&self) -> bool {
+            true
+        }
+
+        fn driver(&self) -> DriverObject {
+            DriverObject::new(core::ptr::null_mut())
+        }
+
+        fn owner(&self) -> Owner {
+            Owner::new(core::ptr::null_mut())
+        }
+    }
+
+    /// Returns the state after the event, and the status of the pending request if it is decided.
+    fn after(adapter: &Ref<Adapter>, state: State, event: &ConnEvent) -> (State, Option<NTSTATUS>, NTSTATUS) {
+        let created = Connector::new(adapter, None, state).ok().unwrap();
+        let this = created.reference();
+        let (outcome, pending) = {
+            let mut inner = this.inner.lock();
+            inner.pending = Some(PendedRequest::new(this.clone(), None));
+            inner.on_event(this.provider(), event);
+            (inner.outcome, inner.pending.take())
+        };
+        drop(pending);
+        let inner = this.inner.lock();
+        (inner.state, outcome, inner.command(Event::Complete).err().unwrap())
+    }
+
+    //= R-CONN-29, R-CONN-30, R-CONN-84
+    #[test]
+    fn event_decides_the_pending_request_and_the_next_command() {
+        let provider = Provider::try_new(Alone, Config::default()).unwrap();
+        let opened = provider.open(NDK_VERSION { Major: 2, Minor: 1 }).unwrap();
+        {
+            // SAFETY: the adapter was opened above and is closed after the borrow.
+            let adapter = unsafe { Borrow::<Adapter>::new(opened) }.unwrap();
+            let (aborted, timed_out) = (STATUS_CONNECTION_ABORTED, STATUS_IO_TIMEOUT);
+            let invalid = ndk_abi::nt::STATUS_CONNECTION_INVALID;
+            for (state, event, expected) in [
+                // Another processor delivers the event before it, `Established`, later.
+                (State::Accepting, ConnEvent::Disconnected, (State::Ended, Some(aborted), invalid)),
+                (State::Disconnecting, ConnEvent::Disconnected, (State::Disconnecting, None, invalid)),
+                (State::ReplyReceived, ConnEvent::Aborted, (State::Aborted, Some(aborted), aborted)),
+                (State::ReplyReceived, ConnEvent::TimedOut, (State::Aborted, Some(timed_out), timed_out)),
+            ] {
+                assert_eq!(after(&adapter, state, &event), expected, "{state:?}, {event:?}");
+            }
+        }
+        // SAFETY: opened above, and closed once.
+        unsafe { provider.close(opened) };
+    }
+}
