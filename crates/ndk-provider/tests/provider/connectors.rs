@@ -31,6 +31,21 @@ fn request_that_arrived_before_a_pause_raises_no_event_after_it() {
     listener.close();
 }
 
+/// The engine refuses it, as for a port without a listener, and keeps no connection for it.
+//= R-CONN-59, R-CONN-61
+#[test]
+fn request_for_a_listener_that_was_paused_before_it_listens_is_refused_by_the_engine() {
+    let (a, b) = pair();
+    let (listener, active) = (b.idle_listener(), a.active());
+    call!(listener.raw, NdkControlConnectEvents, 1);
+    assert_eq!(listener.listen(b.at(445)), STATUS_SUCCESS);
+    assert_eq!(active.connect(a.at(0), b.at(445), &[]).wait(), STATUS_CONNECTION_REFUSED);
+    assert_eq!(b.counter("cm_refused"), 1);
+    assert!(listener.is_idle());
+    active.close();
+    listener.close();
+}
+
 /// The connector of another request keeps the listener, whose callback must no longer be called.
 //= R-CONN-49, R-CLOSE-16
 #[test]
