@@ -48,7 +48,6 @@ impl ObjectType for Cq {
 
     //= R-CLOSE-26, R-CQ-59
     fn on_finish(&self) {
-        self.ticket.leave();
         let provider = self.adapter.provider();
         provider.engine.destroy_cq(&self.queue);
         provider.quotas.cqs.give_back();

@@ -77,7 +77,6 @@ impl ObjectType for Listener {
 
     //= R-CLOSE-17, R-CONN-55
     fn on_finish(&self) {
-        self.ticket.leave();
         let endpoint = self.inner.lock().endpoint.take();
         drop(endpoint);
     }

@@ -45,7 +45,6 @@ impl ObjectType for Srq {
 
     //= R-SRQ-21, R-SRQ-22
     fn on_finish(&self) {
-        self.ticket.leave();
         let provider = self.pd.provider();
         provider.engine.destroy_srq(&self.queue);
         provider.quotas.srqs.give_back();

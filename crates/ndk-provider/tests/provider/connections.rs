@@ -227,7 +227,7 @@ fn active_side_may_reject_after_the_reply() {
     listener.close();
 }
 
-//= R-CONN-37, R-CONN-41
+//= R-CONN-37, R-CONN-41, R-PERF-4
 #[test]
 fn accept_and_reject_fail_as_aborted_after_the_peer_has_left() {
     let (a, b) = pair();
@@ -244,7 +244,11 @@ fn accept_and_reject_fail_as_aborted_after_the_peer_has_left() {
     std::thread::sleep(core::time::Duration::from_millis(20));
     assert_eq!(passive.accept(&[]).wait(), STATUS_CONNECTION_ABORTED);
     assert_eq!(call!(passive.connector, NdkReject, null_mut(), 0), STATUS_CONNECTION_ABORTED);
+    let failures = || b.provider.performance_counters().ConnectFailure;
+    assert_eq!(failures(), 0);
     drop(held);
+    wait("the peer's leave counts as a failed attempt", || failures() == 1);
+    assert_eq!(passive.accept(&[]).wait(), STATUS_CONNECTION_ABORTED);
     // The failed accept has released the queue pair: it may connect.
     let retry = End { connector: b.connector(), cq: Cq { ..passive.cq }, ..passive };
     assert_eq!(retry.connect(b.at(0), a.at(1), &[]).wait(), STATUS_CONNECTION_REFUSED);

@@ -210,3 +210,37 @@ fn disconnect_after_an_abort_that_is_not_reported_yet_fails_with_the_abort() {
     passive.close();
     listener.close();
 }
+
+/// The peer does not disconnect.
+//= R-PERF-6, R-OIDNDK-27, R-QP-73
+#[test]
+fn connection_and_its_queue_pair_are_out_of_use_when_the_disconnect_is_called() {
+    let (a, b) = pair();
+    let (active, passive, listener) = connect(&a, &b);
+    // Returns whether a connection is counted, whether one is listed, and the status of another connect with the queue pair.
+    let state = |node: &Node, qp: *mut NDK_QP| {
+        let (mut listed, spare) = (0, node.active());
+        node.provider.connections(|_| listed += 1);
+        let own = spare.qp;
+        let end = End { qp, ..spare };
+        let again = end.connect(node.at(0), node.at(1), &[]);
+        assert!(again.is_inline());
+        let status = again.wait();
+        End { qp: own, ..end }.close();
+        (node.provider.performance_counters().ActiveConnection, listed, status)
+    };
+    assert_eq!(state(&a, active.qp), (1, 1, STATUS_CONNECTION_ACTIVE));
+    let disconnecting = CallbackRecord::new();
+    let status = call!(active.connector, NdkDisconnect, Some(on_request), disconnecting.context());
+    assert_eq!(status, STATUS_PENDING);
+    assert_eq!(state(&a, active.qp), (0, 0, STATUS_CONNECTION_INVALID));
+    passive.disconnected.wait(1);
+    assert_eq!(state(&b, passive.qp), (0, 0, STATUS_CONNECTION_ACTIVE), "the event was raised");
+    assert_eq!(disconnecting.count(), 0);
+    assert_eq!(passive.disconnect(), STATUS_SUCCESS);
+    assert_eq!(state(&b, passive.qp), (0, 0, STATUS_CONNECTION_INVALID));
+    assert_eq!(disconnecting.wait(1), STATUS_SUCCESS);
+    active.close();
+    passive.close();
+    listener.close();
+}

@@ -2,12 +2,14 @@
 
 //! Exhausted pool at every single allocation of a call: the same status, and no leak.
 
-use crate::support::pool::{LEFT, LIVE};
+use crate::support::pool::{FAILS_ONCE, LEFT, LIVE};
 use crate::support::*;
 use core::cell::Cell;
 use core::ptr::{null, null_mut};
 use ndk_abi::ndk::*;
 use ndk_abi::nt::*;
+use ndk_provider::{CallbackDelay, Config, CreateCompletion, StrictSettings};
+use std::time::Duration;
 
 /// Closes an object without successors, which completes inline.
 macro_rules! close_inline {
@@ -197,6 +199,43 @@ fn callback_is_made_during_the_call_if_there_is_no_memory_for_another_thread() {
     assert_eq!(record.wait(2), STATUS_INSUFFICIENT_RESOURCES);
     close!(mr, NdkCloseMr);
     close!(pd, NdkClosePd);
+}
+
+/// A strict provider that finds no memory for what it holds back does it at once.
+//= R-CREATE-2, R-CREATE-14
+#[test]
+fn call_whose_completion_cannot_be_held_back_completes() {
+    let delay = Some(CallbackDelay { time: Duration::from_millis(1), random: false });
+    let strict = StrictSettings { delay, ..StrictSettings::default() };
+    let config = Config { create_completion: CreateCompletion::Pend, strict, ..Config::default() };
+    let (a, _b) = pair_with(config);
+    FAILS_ONCE.set(true);
+    let (mut created, mut refused) = (Vec::with_capacity(100), 0);
+    for granted in 0..100 {
+        let mut left = 0;
+        let outcome = create(|done, context, out| {
+            LEFT.set(granted);
+            let status = call!(a.adapter(), NdkCreatePd, done, context, out);
+            left = LEFT.replace(-1);
+            status
+        });
+        match outcome {
+            Ok(pd) => created.push(pd),
+            Err(status) => {
+                assert_eq!(status, STATUS_INSUFFICIENT_RESOURCES);
+                refused += 1;
+            }
+        }
+        if left >= 0 {
+            break;
+        }
+    }
+    // One without memory for what is held back, one without memory for the list of that, and one that had enough.
+    assert_eq!(created.len(), 3);
+    assert_ne!(refused, 0);
+    for pd in created {
+        close!(pd, NdkClosePd);
+    }
 }
 
 unsafe extern "efiapi" fn never(_context: *mut core::ffi::c_void, _connector: *mut NDK_CONNECTOR) {

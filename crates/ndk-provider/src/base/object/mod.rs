@@ -330,12 +330,13 @@ impl<T: ObjectType> Ref<T> {
     /// # Safety
     /// `release` of a reference to `object` returned `Some`, and this is the only call after it.
     unsafe fn free(object: NonNull<Object<T>>) {
-        // SAFETY: made by `Box::into_raw` in `Created::try_new`; no reference is left.
-        let last = unsafe { &mut *object.as_ptr() };
+        // SAFETY: made by `Box::into_raw` in `Created::try_new`; no reference is left. Until the body is dropped, with its ticket, a
+        // look-up in the registry may find the object, but reads only the head.
+        let body = unsafe { &mut (*object.as_ptr()).body };
         // Holds what keeps the memory until the body, which may hold the last other reference to it, is dropped.
-        let checker = last.body.checker().cloned();
+        let checker = body.checker().cloned();
         // SAFETY: the body is dropped here only, and not used afterwards.
-        unsafe { ManuallyDrop::drop(&mut last.body) };
+        unsafe { ManuallyDrop::drop(body) };
         let memory = RetainedMemory { object: object.cast(), free: free_memory::<T> };
         match checker {
             None => drop(memory),

@@ -57,7 +57,7 @@ struct Slot {
     deferred: bool,
 }
 
-/// A number reserved for one object, until this is dropped.
+/// A number reserved for one object, until this is dropped. A part of the object, so that it is dropped before the object is freed.
 pub struct Ticket {
     registry: Arc<Registry>,
     number: u64,
@@ -199,17 +199,10 @@ impl Ticket {
             slot.entry = Some(Entry::new(object));
         }
     }
-
-    /// Removes the object from the registry. Must be called before the object is freed.
-    pub fn leave(&self) {
-        let mut table = self.registry.table.lock();
-        if let Some(slot) = table.slots.get_mut(self.number as u32 as usize) {
-            slot.entry = None;
-        }
-    }
 }
 
 impl Drop for Ticket {
+    /// Removes the object from the registry. A look-up before that finds it without references.
     fn drop(&mut self) {
         let mut table = self.registry.table.lock();
         let index = self.number as u32;
@@ -225,10 +218,72 @@ impl Drop for Ticket {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Created, DispatchTable};
     use super::*;
+    use ndk_abi::ndk::{NDK_PD, NDK_VERSION};
+
+    struct Thing(Ticket);
+
+    impl ObjectType for Thing {
+        type Public = NDK_PD;
+        const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypePd;
+    }
+
+    impl DispatchTable for Thing {
+        type Table = ();
+        const TABLE: &'static () = &();
+    }
+
+    impl Registered for Thing {
+        fn ticket(&self) -> &Ticket {
+            &self.0
+        }
+    }
 
     fn registry() -> Arc<Registry> {
         Arc::try_new(Registry::new()).ok().unwrap()
+    }
+
+    /// Returns an object of the registry.
+    fn thing(registry: &Arc<Registry>) -> Created<Thing> {
+        let ticket = Registry::ticket(registry).ok().unwrap();
+        let created = Created::try_new(NDK_VERSION { Major: 2, Minor: 1 }, Thing(ticket)).ok().unwrap();
+        Ticket::enter(&created.reference());
+        created
+    }
+
+    #[test]
+    fn objects_with_callbacks_due_are_taken_once_and_the_list_says_whether_it_has_any() {
+        let registry = registry();
+        let things = [(); 3].map(|()| thing(&registry));
+        // In a consumer's call, which may be made at `DISPATCH_LEVEL`: no memory is allocated.
+        assert!(registry.table.lock().deferred.capacity() >= things.len());
+        for thing in things.iter().chain(&things) {
+            registry.defer(thing.reference().ticket());
+        }
+        for left in [true, true, false] {
+            assert!(registry.has_deferred());
+            assert!(registry.take_deferred::<Thing>().is_some());
+            assert_eq!(registry.has_deferred(), left);
+        }
+        assert!(registry.take_deferred::<Thing>().is_none());
+    }
+
+    /// The memory of an object is freed with its last reference, whatever the registry is asked afterwards.
+    #[test]
+    fn object_that_is_gone_is_not_in_the_registry() {
+        let registry = registry();
+        let (first, second) = (thing(&registry), thing(&registry));
+        let number = first.reference().ticket().number();
+        registry.defer(first.reference().ticket());
+        drop(first);
+        assert!(registry.table.lock().slots[0].entry.is_none());
+        assert!(registry.find::<Thing>(number).is_none());
+        assert!(registry.take_deferred::<Thing>().is_none());
+        let mut found = 0;
+        registry.for_each(|_: &Thing| found += 1);
+        assert_eq!(found, 1);
+        drop(second);
     }
 
     /// An event of a connection without a context has context 0 and must not reach the first object.

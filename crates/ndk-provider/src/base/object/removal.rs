@@ -73,10 +73,6 @@ mod tests {
     impl ObjectType for Thing {
         type Public = NDK_PD;
         const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypePd;
-
-        fn on_finish(&self) {
-            self.ticket.leave();
-        }
     }
 
     impl DispatchTable for Thing {

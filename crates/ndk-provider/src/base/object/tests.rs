@@ -106,6 +106,40 @@ fn close_callback_is_the_last_callback_and_precedes_the_parents() {
     assert_eq!(*LOG.lock().unwrap(), order);
 }
 
+/// An object with a request that holds it until the object is closed.
+struct Waiting {
+    request: SpinLock<Option<Ref<Self>>>,
+}
+
+impl DispatchTable for Waiting {
+    type Table = ();
+    const TABLE: &'static () = &();
+}
+
+impl ObjectType for Waiting {
+    type Public = ndk_abi::ndk::NDK_PD;
+    const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypePd;
+
+    fn on_close(this: &Ref<Self>) {
+        let request = this.request.lock().take();
+        assert!(request.is_some());
+    }
+}
+
+//= R-CLOSE-36
+#[test]
+fn close_that_waits_cancels_what_it_waits_for() {
+    let created = Created::try_new(VERSION, Waiting { request: SpinLock::new(None) }).ok().unwrap();
+    let object = created.reference();
+    *object.request.lock() = Some(object.clone());
+    let event = Event::try_new().unwrap();
+    let public = created.publish();
+    drop(object);
+    // SAFETY: the object was published above and is closed after the borrow.
+    let open = unsafe { Borrow::<Waiting>::new(public) }.unwrap();
+    open.close_and_wait(&event);
+}
+
 /// A call in progress holds no reference: the consumer closes after its calls have returned.
 //= R-CLOSE-20
 #[test]

@@ -71,7 +71,6 @@ impl PortSpace {
         let position = reserved.endpoints.partition_point(|&(port, ip, _)| (port, ip) < (entry.0, entry.1));
         fallible::vec::insert(&mut reserved.endpoints, position, entry)
             .map_err(|_| STATUS_INSUFFICIENT_RESOURCES)?;
-        drop(reserved);
         Ok(Endpoint { space: Arc::clone(space), address: SocketAddr::new(address.ip(), port) })
     }
 

@@ -36,8 +36,8 @@ impl Scheduler {
 
     /// Stops the timer and the deferred routines and waits until they no longer run. `PASSIVE_LEVEL`.
     pub fn stop(&self) {
-        let running = self.running.lock().take();
-        drop(running);
+        // Dropped at the end, when the lock is released.
+        let _routines = self.running.lock().take();
     }
 
     /// Records that the timer has expired, so that it may be set again.

@@ -71,8 +71,8 @@ impl Checker {
 
     /// Keeps the memory of a closed object for a while.
     pub fn retain(&self, memory: RetainedMemory) {
-        let freed = self.objects.lock().retain(memory);
-        drop(freed);
+        // Dropped at the end, when the lock is released.
+        let _freed = self.objects.lock().retain(memory);
     }
 
     /// Checks that no open object must be closed before this one, whose close begins.

@@ -74,12 +74,14 @@ impl HeldCallbacks {
                 return None;
             }
         };
-        let mut held = self.held.lock();
-        let due = held.due(now, setting);
-        match fallible::vec::push_or_return(&mut held.actions, (due, Some(action))) {
-            Ok(()) => Some(due),
+        let held = {
+            let mut held = self.held.lock();
+            let due = held.due(now, setting);
+            fallible::vec::push_or_return(&mut held.actions, (due, Some(action))).map(|()| due)
+        };
+        match held {
+            Ok(due) => Some(due),
             Err((_, action)) => {
-                drop(held);
                 if let Some(action) = action {
                     action();
                 }
@@ -149,7 +151,10 @@ mod tests {
         let ran = Arc::new(AtomicU32::new(0));
         for (now, digit) in [(0, 1), (5, 2)] {
             let ran = Arc::clone(&ran);
-            let action = move || ran.store(ran.load(Ordering::Relaxed) * 10 + digit, Ordering::Relaxed);
+            let action = move || {
+                assert_eq!(nt::irql::current(), nt::irql::PASSIVE_LEVEL, "no lock is held");
+                ran.store(ran.load(Ordering::Relaxed) * 10 + digit, Ordering::Relaxed);
+            };
             assert_eq!(held.run_later(now, action), Some(now + 100));
         }
         assert_eq!(held.run_due(99), Some(100));

@@ -116,7 +116,6 @@ unsafe extern "efiapi" fn invalidate(
         unsafe { call.refuse(qp.cast()) };
         return STATUS_INVALID_PARAMETER;
     }
-    drop(call);
     // SAFETY: the arguments are those that the consumer passed to the function of this name, with the same contract.
     unsafe { invalidate_mr(qp, context, object, flags) }
 }

@@ -148,7 +148,6 @@ impl Connector {
         if nt::start_thread(provider.environment.driver(), waits).is_ok() {
             admission.keep();
         } else {
-            drop(admission);
             Self::resolved(provider, number, Err(STATUS_INSUFFICIENT_RESOURCES));
         }
     }

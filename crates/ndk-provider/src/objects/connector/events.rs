@@ -29,19 +29,20 @@ impl Abort for Connector {
     /// Aborts the connection because the device or the local address was removed.
     //= R-PNP-8, R-PNP-10, R-CONN-101
     fn abort(&self) {
-        let provider = self.provider();
-        let mut inner = self.inner.lock();
-        if let Some(qp) = &inner.qp {
-            provider.engine.flush(qp.pair());
-        }
-        inner.on_event(provider, &ConnEvent::Aborted);
-        inner.fail(provider, STATUS_CONNECTION_ABORTED);
-        drop(inner);
+        self.inner.lock().abort(self.provider());
         self.defer_callbacks();
     }
 }
 
 impl Inner {
+    /// Flushes the queue pair, which ends an established connection: the engine reports that. Anything else ends here.
+    fn abort(&mut self, provider: &ProviderState) {
+        if let Some(qp) = &self.qp {
+            provider.engine.flush(qp.pair());
+        }
+        self.fail(provider, STATUS_CONNECTION_ABORTED);
+    }
+
     fn on_event(&mut self, provider: &ProviderState, event: &ConnEvent) {
         match *event {
             // Delivered to the listener.

@@ -102,7 +102,6 @@ impl ObjectType for Connector {
     }
 
     fn on_finish(&self) {
-        self.ticket.leave();
         let endpoint = self.inner.lock().endpoint.take();
         drop(endpoint);
     }

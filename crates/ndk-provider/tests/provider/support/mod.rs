@@ -7,6 +7,7 @@ mod bad_arguments;
 mod calls;
 mod connection;
 mod fast;
+pub mod manual_hosts;
 mod memory;
 mod mistakes;
 mod objects;

@@ -7,6 +7,8 @@ use core::ptr::null_mut;
 use std::alloc::{GlobalAlloc, Layout, System};
 
 thread_local! {
+    /// Whether only the first allocation that fails for `LEFT` does.
+    pub static FAILS_ONCE: Cell<bool> = const { Cell::new(false) };
     /// Number of allocations of this thread that still succeed; all do if negative.
     pub static LEFT: Cell<i64> = const { Cell::new(-1) };
     /// Bytes that this thread has allocated, less those that it has freed.
@@ -21,7 +23,12 @@ struct Pool;
 unsafe impl GlobalAlloc for Pool {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match LEFT.get() {
-            0 => return null_mut(),
+            0 => {
+                if FAILS_ONCE.get() {
+                    LEFT.set(-1);
+                }
+                return null_mut();
+            }
             left => LEFT.set(left - i64::from(left > 0)),
         }
         LIVE.set(LIVE.get() + 1);
