@@ -45,6 +45,16 @@ impl Count {
         self.skipped += number_before(line, " skipped");
     }
 
+    /// Counts the tests that a result line calls ignored as skipped, under the name of their program.
+    pub fn add_ignored(&mut self, line: &str, program: &str) {
+        let ignored = number_before(line, " ignored");
+        if ignored > 0 {
+            println!("skipped: {program}: {ignored} ignored");
+            self.skipped += ignored;
+            self.programs.insert(program.to_owned());
+        }
+    }
+
     /// Counts tests that have passed because they cannot run here as skipped, and prints them: lines of program, test and reason.
     pub fn skip(&mut self, lines: &str) {
         for line in lines.lines().collect::<BTreeSet<_>>() {
@@ -116,6 +126,19 @@ mod tests {
         count.skip("real_time one: no tap\nreal_time two: no tap\nreal_time one: no tap\n");
         assert_eq!((count.passed, count.skipped, count.mark()), (8, 2, "ok  "));
         assert_eq!(sums([("tests", &count)]), "8 passed, 0 failed, 2 skipped: tests (real_time)");
+    }
+
+    #[test]
+    fn ignored_tests_are_skipped_tests_of_their_program() {
+        let mut count = Count::default();
+        for line in [
+            "test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured",
+            "ok. 2 passed; 0 failed; 3 ignored;",
+        ] {
+            count.add_line(line);
+            count.add_ignored(line, "simulation");
+        }
+        assert_eq!(sums([("tests", &count)]), "6 passed, 0 failed, 3 skipped: tests (simulation)");
     }
 
     #[test]

@@ -126,7 +126,10 @@ fn run(programs: Vec<Program>, at_once: usize) -> Result<Count> {
                 .with_context(|| format!("cannot run {}", program.executable.display()))?;
             let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
             let mut count = Count::default();
-            text.lines().filter(|line| is_result(line)).for_each(|line| count.add_line(line));
+            for line in text.lines().filter(|line| is_result(line)) {
+                count.add_line(line);
+                count.add_ignored(line, &program.name());
+            }
             if !status.success() && count.failed == 0 {
                 // It has ended before it could say so.
                 count.failed = 1;
