@@ -141,6 +141,16 @@ fn losses_are_traced_as_retransmissions_and_without_a_session_nothing_is() {
 }
 
 #[test]
+fn a_shutdown_is_traced() {
+    let Some(bed) = traced(trace::ORDINARY) else { return };
+    miniport(bed.machines()[0]).shut_down().unwrap();
+    let events = bed.trace();
+    let changes = of(&events, "alpha", "AdapterChanged");
+    assert_eq!(changes.last().expect("it has started").field("Change"), "shutdown");
+    finish(bed);
+}
+
+#[test]
 fn each_ndk_object_is_traced_from_creation_to_its_end() {
     let Some(mut bed) = traced(Session { level: 5, any: keywords::NDK, all: 0 }) else { return };
     copy(&bed);
