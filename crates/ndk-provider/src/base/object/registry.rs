@@ -217,12 +217,17 @@ impl Drop for Ticket {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::super::{Created, DispatchTable};
     use super::*;
+    use core::sync::atomic::AtomicUsize;
     use ndk_abi::ndk::{NDK_PD, NDK_VERSION};
 
-    struct Thing(Ticket);
+    /// An object that counts how often it is aborted.
+    pub struct Thing {
+        ticket: Ticket,
+        pub aborted: AtomicUsize,
+    }
 
     impl ObjectType for Thing {
         type Public = NDK_PD;
@@ -236,18 +241,19 @@ mod tests {
 
     impl Registered for Thing {
         fn ticket(&self) -> &Ticket {
-            &self.0
+            &self.ticket
         }
     }
 
-    fn registry() -> Arc<Registry> {
+    pub fn registry() -> Arc<Registry> {
         Arc::try_new(Registry::new()).ok().unwrap()
     }
 
     /// Returns an object of the registry.
-    fn thing(registry: &Arc<Registry>) -> Created<Thing> {
+    pub fn thing(registry: &Arc<Registry>) -> Created<Thing> {
         let ticket = Registry::ticket(registry).ok().unwrap();
-        let created = Created::try_new(NDK_VERSION { Major: 2, Minor: 1 }, Thing(ticket)).ok().unwrap();
+        let thing = Thing { ticket, aborted: AtomicUsize::new(0) };
+        let created = Created::try_new(NDK_VERSION { Major: 2, Minor: 1 }, thing).ok().unwrap();
         Ticket::enter(&created.reference());
         created
     }

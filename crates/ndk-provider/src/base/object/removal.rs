@@ -57,34 +57,11 @@ impl Removal {
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry::Ticket;
-    use super::super::{Created, DispatchTable, ObjectType};
+    use super::super::Created;
+    use super::super::registry::tests::{Thing, registry, thing};
     use super::*;
-    use core::sync::atomic::AtomicUsize;
     use fallible::Arc;
-    use ndk_abi::ndk::{NDK_OBJECT_TYPE, NDK_PD, NDK_VERSION};
     use std::vec::Vec;
-
-    struct Thing {
-        ticket: Ticket,
-        aborted: AtomicUsize,
-    }
-
-    impl ObjectType for Thing {
-        type Public = NDK_PD;
-        const TYPE: NDK_OBJECT_TYPE = NDK_OBJECT_TYPE::NdkObjectTypePd;
-    }
-
-    impl DispatchTable for Thing {
-        type Table = ();
-        const TABLE: &'static () = &();
-    }
-
-    impl Registered for Thing {
-        fn ticket(&self) -> &Ticket {
-            &self.ticket
-        }
-    }
 
     impl Abort for Thing {
         fn abort(&self) {
@@ -94,15 +71,8 @@ mod tests {
 
     /// Returns a registry with this many objects.
     fn objects(count: usize) -> (Arc<Registry>, Vec<Created<Thing>>) {
-        let registry = Arc::try_new(Registry::new()).ok().unwrap();
-        let make = |_| {
-            let ticket = Registry::ticket(&registry).ok().unwrap();
-            let thing = Thing { ticket, aborted: AtomicUsize::new(0) };
-            let created = Created::try_new(NDK_VERSION { Major: 2, Minor: 1 }, thing).ok().unwrap();
-            Ticket::enter(&created.reference());
-            created
-        };
-        let created = (0..count).map(make).collect();
+        let registry = registry();
+        let created = (0..count).map(|_| thing(&registry)).collect();
         (registry, created)
     }
 
