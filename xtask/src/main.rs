@@ -14,6 +14,7 @@ mod fuzz;
 mod guest;
 mod image;
 mod inf;
+mod jobs;
 mod lab;
 mod licenses;
 mod manifests;

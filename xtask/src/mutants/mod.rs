@@ -12,7 +12,6 @@ mod copy;
 mod generate;
 mod groups;
 mod guards;
-mod jobs;
 mod mutant;
 mod outcome;
 mod results;
@@ -25,7 +24,7 @@ mod switch;
 use std::{
     collections::{BTreeMap, BTreeSet},
     num::NonZero,
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
     thread,
     time::Instant,
 };
@@ -44,7 +43,10 @@ use self::{
     survivors::{Accepted, Key},
     switch::{Control, Switch},
 };
-use crate::shell::{self, Exit};
+use crate::{
+    jobs::{self, locked},
+    shell::{self, Exit},
+};
 
 #[derive(clap::Args, Default)]
 pub struct Options {
@@ -89,7 +91,7 @@ pub fn run(options: &Options) -> Result<()> {
     let mut mutants =
         generate::mutants(&Selection { paths: options.paths.clone(), changed: options.changed.clone() })?;
     {
-        let results = results.lock().unwrap_or_else(PoisonError::into_inner);
+        let results = locked(&results);
         mutants.retain(|mutant| match results.outcome(mutant) {
             Some(outcome) => !options.untested && (!options.survivors || outcome.survived()),
             None => !options.survivors,
@@ -160,7 +162,7 @@ fn test(
         let mutant = &mutants[number - 1];
         let test = test.map(|test| format!(" ({test})")).unwrap_or_default();
         println!("{number:>4}/{} {:<11} {}{test}", mutants.len(), outcome.name(), mutant.name);
-        results.lock().unwrap_or_else(PoisonError::into_inner).add(mutant, outcome)
+        locked(results).add(mutant, outcome)
     };
     let alone = jobs::each(switch.controls(), &numbered, |control, (number, mutant)| {
         let tested = if build.mutants.contains(number) {

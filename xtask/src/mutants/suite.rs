@@ -6,7 +6,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
     process::{Command, Stdio},
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
@@ -14,11 +14,14 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::{
     groups::{self, Run},
-    jobs,
     outcome::Outcome,
     switch::Control,
 };
-use crate::{programs::Program, shell};
+use crate::{
+    jobs::{self, locked},
+    programs::Program,
+    shell,
+};
 
 /// With a mutant, a test may take as many times as long as without, and [`GRACE`] besides.
 const SLOWDOWN: u32 = 8;
@@ -127,7 +130,7 @@ impl<'a> Suite<'a> {
             return Ok(Some((Outcome::NotReached, None)));
         }
         {
-            let caught = self.caught.lock().unwrap_or_else(PoisonError::into_inner);
+            let caught = locked(&self.caught);
             let successes = |test: usize| caught.get(&(file.to_owned(), test)).copied().unwrap_or(0);
             let words = words(name);
             tests.sort_by_cached_key(|test| {
@@ -142,7 +145,7 @@ impl<'a> Suite<'a> {
             }
             let Run { outcome, .. } = self.run_with(control, &self.tests[at], &[number])?;
             if outcome != Outcome::Survived {
-                let mut caught = self.caught.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut caught = locked(&self.caught);
                 *caught.entry((file.to_owned(), at)).or_default() += 1;
                 return Ok(Some((outcome, Some(&self.tests[at].name))));
             }

@@ -2,17 +2,12 @@
 
 //! Captures that the tests and demos of a run leave.
 
-use std::{
-    fs,
-    path::PathBuf,
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
-    thread,
-};
+use std::{fs, path::PathBuf, thread};
 
 use anyhow::{Context as _, Result, ensure};
 
 use super::{capture_folder::directory, count::Count, demos};
-use crate::{lab, packages, shell};
+use crate::{jobs, lab, packages, shell};
 
 /// Packets that every transfer contains, as tshark names them: connection management by attribute, RC transport by
 /// opcode.
@@ -48,23 +43,10 @@ pub fn are_sound() -> Result<Count> {
 
 /// Returns what `decode` prints about each capture. As many run at a time as there are processors.
 fn decoded(captures: &[PathBuf]) -> Result<Vec<String>> {
-    let next = AtomicUsize::new(0);
-    let decode = || {
-        let mut reports = Vec::new();
-        while let Some((index, capture)) = captures.iter().enumerate().nth(next.fetch_add(1, Relaxed)) {
-            let report = shell::output(lab::command("decode", &["--quiet", "--tshark"])?.arg(capture))?;
-            reports.push((index, report));
-        }
-        anyhow::Ok(reports)
-    };
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    let reports: Result<Vec<_>> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..processors).map(|_| scope.spawn(decode)).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a thread does not panic")).collect()
-    });
-    let mut reports = reports?.concat();
-    reports.sort_unstable();
-    Ok(reports.into_iter().map(|(_, report)| report).collect())
+    jobs::each(&vec![(); processors], captures, |(), capture| {
+        shell::output(lab::command("decode", &["--quiet", "--tshark"])?.arg(capture))
+    })
 }
 
 fn all() -> Result<Vec<PathBuf>> {

@@ -7,12 +7,9 @@
 //! the longest one runs in two parts. Programs that measure real time run alone.
 
 use std::{
-    cmp::Reverse,
     fs::{self, File},
     io::{BufRead as _, BufReader},
     process::{Command, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
-    thread,
     time::Instant,
 };
 
@@ -20,7 +17,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::{capture_folder, count::Count};
 use crate::{
-    miri, packages,
+    jobs, miri, packages,
     programs::{self, Program},
     shell,
     workspace::Workspace,
@@ -107,54 +104,40 @@ fn run(programs: Vec<Program>, at_once: usize) -> Result<Count> {
         command.env("NTSIM_REQUIRE_IMAGES", "1");
         command.stdin(Stdio::null()).stderr(log.try_clone()?).stdout(log).status()
     };
-    // The last is taken first.
     let rank = |name: &str| LONGEST.iter().position(|longest| *longest == name).unwrap_or(LONGEST.len());
     let of_parts =
         |program: Program| parts(&program.name()).into_iter().map(move |part| (program.clone(), part));
     let mut runs: Vec<_> = programs.into_iter().flat_map(of_parts).collect();
-    runs.sort_by_cached_key(|(program, part)| {
-        Reverse((rank(&program.name()), program.clone(), part.clone()))
-    });
-    let queue = Mutex::new(runs);
-    let total = Mutex::new(Count::default());
-    let worker = || -> Result<()> {
-        while let Some((program, arguments)) = { locked(&queue).pop() } {
-            let file = program.executable.file_name().unwrap_or_default().to_string_lossy();
-            let log = logs.join([&[&*file], &arguments[..]].concat().join("-").replace(':', "") + ".log");
-            let begin = Instant::now();
-            let status = started(&program, &arguments, File::create(&log)?)
-                .with_context(|| format!("cannot run {}", program.executable.display()))?;
-            let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
-            let mut count = Count::default();
-            for line in text.lines().filter(|line| is_result(line)) {
-                count.add_line(line);
-                count.add_ignored(line, &program.name());
-            }
-            if !status.success() && count.failed == 0 {
-                // It has ended before it could say so.
-                count.failed = 1;
-            }
-            let mut total = locked(&total);
-            let directory = program.directory.strip_prefix(shell::root()).unwrap_or(&program.directory);
-            let took = begin.elapsed().as_secs_f64();
-            let name = [&[&*program.name()], &arguments[..]].concat().join(" ");
-            println!("\n{name} in {} ({status}, {took:.1} s){text}", directory.display());
-            total.add(&count);
+    runs.sort_by_cached_key(|(program, part)| (rank(&program.name()), program.clone(), part.clone()));
+    let counts = jobs::each(&vec![(); at_once], &runs, |(), (program, arguments)| {
+        let file = program.executable.file_name().unwrap_or_default().to_string_lossy();
+        let log = logs.join([&[&*file], &arguments[..]].concat().join("-").replace(':', "") + ".log");
+        let begin = Instant::now();
+        let status = started(program, arguments, File::create(&log)?)
+            .with_context(|| format!("cannot run {}", program.executable.display()))?;
+        let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
+        let mut count = Count::default();
+        for line in text.lines().filter(|line| is_result(line)) {
+            count.add_line(line);
+            count.add_ignored(line, &program.name());
         }
-        Ok(())
-    };
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..at_once).map(|_| scope.spawn(worker)).collect();
-        workers.into_iter().try_for_each(|worker| worker.join().expect("a worker does not panic"))
+        if !status.success() && count.failed == 0 {
+            // It has ended before it could say so.
+            count.failed = 1;
+        }
+        let directory = program.directory.strip_prefix(shell::root()).unwrap_or(&program.directory);
+        let took = begin.elapsed().as_secs_f64();
+        let name = [&[&*program.name()], &arguments[..]].concat().join(" ");
+        println!("\n{name} in {} ({status}, {took:.1} s){text}", directory.display());
+        Ok(count)
     })?;
-    let mut count = total.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut count = Count::default();
+    for other in &counts {
+        count.add(other);
+    }
     count.skip(&fs::read_to_string(&skipped)?);
     ensure!(count.passed + count.failed > 0, "no test ran");
     Ok(count)
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns true for the last line of a test program.

@@ -4,7 +4,7 @@
 
 use std::{
     sync::{
-        Mutex, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
@@ -33,7 +33,7 @@ pub fn each<W: Sync, T: Sync, R: Send>(
                     let Some(item) = items.get(number) else { return };
                     let result = work(worker, item);
                     is_failed.fetch_or(result.is_err(), Ordering::Relaxed);
-                    results.lock().unwrap_or_else(PoisonError::into_inner).push((number, result));
+                    locked(&results).push((number, result));
                 }
             });
         }
@@ -41,6 +41,11 @@ pub fn each<W: Sync, T: Sync, R: Send>(
     let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
     results.sort_by_key(|(number, _)| *number);
     results.into_iter().map(|(_, result)| result).collect()
+}
+
+/// Locks a mutex, also if a thread has panicked that had it.
+pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
